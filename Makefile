@@ -1,0 +1,59 @@
+# One obvious job each: `make help`.
+
+PYTHON ?= python3
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+
+# NO_VENV=1 runs in the environment of $(PYTHON), as on a GPU machine that has its own torch.
+ifeq ($(NO_VENV),1)
+run := PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m
+environment :=
+else
+run := $(VENV)/bin/python -m
+environment := $(INSTALLED)
+endif
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check gpu clean
+.SILENT:
+
+help:  ## this list
+	echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='-k softmax']"
+	echo
+	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	echo
+	echo "demo, test and check make $(VENV) and install the pinned environment the first time."
+	echo "Without a GPU, a small torch is enough: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test"
+
+demo: $(INSTALLED)  ## show the tools at work on the examples (ARGS go to the demo)
+	$(VENV)/bin/tritonforge-mcp demo $(ARGS)
+
+test: $(INSTALLED)  ## all tests; those that need a GPU skip themselves without one (ARGS go to pytest)
+	$(VENV)/bin/pytest -q $(ARGS)
+
+check: $(INSTALLED)  ## lint, format, types and the import contract, as CI runs them
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/pyright
+	$(VENV)/bin/lint-imports --no-logo
+
+gpu: $(environment)  ## the tests that need a GPU; with one, none may skip (NO_VENV=1: in the environment of PYTHON)
+	TRITONFORGE_REQUIRE_GPU=1 $(run) pytest -q -m gpu $(ARGS)
+
+clean:  ## remove caches and builds; .venv and recorded runs stay
+	rm -rf build dist htmlcov .coverage .benchmarks .pytest_cache .ruff_cache .import_linter_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch first and alone, so that nothing else decides which build of it is taken.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "$(PYTHON) is older than Python 3.11: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(VENV)/bin/pip || { echo "Making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); } || { \
+	    echo "$(PYTHON) can't make environments; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	torch=$$(grep '^torch==' constraints.txt); echo "Installing $$torch (the CUDA build has several GB)"; \
+	    $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt "$$torch"
+	echo "Installing the rest of constraints.txt and this project"
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	touch $@

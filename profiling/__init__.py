@@ -1,0 +1,1 @@
+"""Turns facts from workers, compilers and profilers into judgements; pure where possible."""

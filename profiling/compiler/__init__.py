@@ -1,0 +1,1 @@
+"""Facts about a compiled launch, read from the text that the compiler left."""

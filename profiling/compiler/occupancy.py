@@ -1,0 +1,102 @@
+"""Theoretical occupancy: how many blocks of a launch an SM can hold, what limits them, and waves over the GPU.
+
+The arithmetic of NVIDIA's cuda_occupancy.h, for the limits that Triton kernels meet.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ..hardware.model import SmLimits
+
+WARP_THREADS = 32
+
+Limiter = Literal["registers", "shared_memory", "warps", "blocks"]
+
+
+class NextBlock(NamedTuple):
+    """What one more block per SM takes; both bounds must hold."""
+
+    registers_at_most: int
+    shared_bytes_at_most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How a launch fills one SM."""
+
+    blocks_per_sm: int
+    theoretical_occupancy_pct: float
+    """Resident warps of those that the SM could hold."""
+    limiter: Limiter
+    """What stops the next block. Where several do, the one that can't be changed: warps, then blocks."""
+    next_block: NextBlock | None
+    """None where warps or blocks are exhausted, or where no register count is small enough."""
+    fits: bool
+    """Whether a single block can be launched at all."""
+
+
+def occupancy(registers: int, num_warps: int, shared_bytes: int, limits: SmLimits) -> Occupancy:
+    """Counts the resident blocks of an SM.
+
+    Args:
+        registers: per thread.
+        num_warps: of a block.
+        shared_bytes: of a block, static and dynamic; the system's reserve is added here.
+        limits: of the SM.
+    """
+    by_limiter: dict[Limiter, int] = {
+        "warps": limits.warps_per_sm // num_warps,
+        "blocks": limits.blocks_per_sm,
+        "registers": _warps_by_registers(registers, limits) // num_warps,
+        "shared_memory": _blocks_by_shared_memory(shared_bytes, limits),
+    }
+    limiter = min(by_limiter, key=lambda name: by_limiter[name])
+    blocks = by_limiter[limiter]
+    return Occupancy(
+        blocks_per_sm=blocks,
+        theoretical_occupancy_pct=100 * blocks * num_warps / limits.warps_per_sm,
+        limiter=limiter,
+        next_block=_next_block(blocks + 1, num_warps, limits),
+        fits=blocks > 0,
+    )
+
+
+def waves(grid_blocks: int, sm_count: int, blocks_per_sm: int) -> float | None:
+    """How often the GPU is filled: 1.25 means one full wave and a quarter. None where no block fits."""
+    slots = sm_count * blocks_per_sm
+    return grid_blocks / slots if slots else None
+
+
+def _warps_by_registers(registers: int, limits: SmLimits) -> int:
+    """A warp's registers come from its partition, in whole allocation units."""
+    if registers > limits.registers_per_thread:
+        return 0
+    per_warp = _round_up(max(registers, 1) * WARP_THREADS, limits.register_allocation_unit)
+    return limits.registers_per_sm // limits.partitions_per_sm // per_warp * limits.partitions_per_sm
+
+
+def _blocks_by_shared_memory(shared_bytes: int, limits: SmLimits) -> int:
+    if shared_bytes > limits.shared_bytes_per_block:
+        return 0
+    taken = shared_bytes + limits.shared_bytes_reserved_per_block
+    return limits.shared_bytes_per_sm // _round_up(taken, limits.shared_allocation_unit_bytes)
+
+
+def _next_block(blocks: int, num_warps: int, limits: SmLimits) -> NextBlock | None:
+    if blocks > limits.blocks_per_sm or blocks * num_warps > limits.warps_per_sm:
+        return None
+    warps_per_partition = -(-blocks * num_warps // limits.partitions_per_sm)
+    available = limits.registers_per_sm // limits.partitions_per_sm // warps_per_partition
+    per_warp = available // limits.register_allocation_unit * limits.register_allocation_unit
+    unit = limits.shared_allocation_unit_bytes
+    per_block = limits.shared_bytes_per_sm // blocks // unit * unit - limits.shared_bytes_reserved_per_block
+    if per_warp == 0 or per_block < 0:
+        return None
+    return NextBlock(
+        registers_at_most=min(per_warp // WARP_THREADS, limits.registers_per_thread),
+        shared_bytes_at_most=min(per_block, limits.shared_bytes_per_block),
+    )
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

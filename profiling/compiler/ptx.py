@@ -1,0 +1,140 @@
+"""What a kernel's PTX says: which tensor-core instructions it uses and how it touches global memory.
+
+Counts are of instructions in the text, not of executions.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Mma = Literal["wgmma", "mma", "tcgen05", "none"]
+"""Tensor-core generation in use: warp group (Hopper), warp (Ampere, Ada, fallback on newer), tensor memory
+(Blackwell), or none."""
+
+_LINE_COMMENT = re.compile(r"//[^\n]*")
+_BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_DEBUG_SECTION = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{[^}]*\}", re.MULTILINE)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_INSTRUCTION = re.compile(r"(?<![\w.%$])(ld|st|atom|red|cp|mma|wgmma|tcgen05)((?:\.[\w:]+)+)([^;]*);")
+_ELEMENT = re.compile(r"(?:b|u|s|f|bf)(\d+)")
+_VECTOR = re.compile(r"v(\d+)")
+_COPY_BYTES = re.compile(r"\],\s*(0x[0-9a-fA-F]+|\d+)")
+_ADDRESS = re.compile(r"\[\s*(%\w+)")
+
+# Arrays of the module itself, such as the constants that sine reduces its argument with, and what points to them.
+_TABLE = re.compile(r"^\s*(?:\.\w+\s+)*\.global\s[^;=(\n]*?([\w$]+)\s*\[[^\]]*\]", re.MULTILINE)
+_COPY = re.compile(r"(?:mov|cvta(?:\.to)?(?:\.global)?|add)\.\w+\s+(%\w+),\s*([%\w$]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class PtxFacts:
+    """Facts of one kernel's PTX. Widths map bytes per thread and access to the number of such instructions,
+    widest first."""
+
+    entry: str | None
+    mma: Mma
+    mma_instructions: int
+    async_copies: int
+    """`cp.async` of 4, 8 or 16 bytes; they also count as loads."""
+    tma_copies: int
+    """`cp.async.bulk.tensor`, loads and stores."""
+    load_widths_bytes: dict[int, int]
+    store_widths_bytes: dict[int, int]
+    atomics: int
+    """`atom` and `red` on global memory."""
+    acq_rel_atomics: int
+    """Those of them that order other memory accesses too."""
+
+
+class _Instruction(NamedTuple):
+    root: str
+    parts: list[str]
+    operands: str
+
+
+def strip_debug(ptx: str) -> str:
+    """The PTX without comments and debug sections."""
+    return _DEBUG_SECTION.sub("", _LINE_COMMENT.sub("", _BLOCK_COMMENT.sub("", ptx)))
+
+
+def parse(ptx: str) -> PtxFacts:
+    """Reads the PTX of one kernel, as Triton leaves it: compiler output mixed with inline assembly."""
+    code = strip_debug(ptx)
+    tables = _table_registers(code)
+    mma: Counter[Mma] = Counter()
+    loads: Counter[int] = Counter()
+    stores: Counter[int] = Counter()
+    async_copies = tma_copies = atomics = acq_rel = 0
+    for root, parts, operands in _instructions(code):
+        match root:
+            case "ld" | "st" if "global" in parts:
+                address = _ADDRESS.search(operands)
+                if address is None or address[1] not in tables:
+                    (loads if root == "ld" else stores)[_width_bytes(parts)] += 1
+            case "atom" | "red" if not _is_shared(parts):
+                atomics += 1
+                acq_rel += "acq_rel" in parts
+            case "cp" if "bulk" in parts:
+                tma_copies += "tensor" in parts and "prefetch" not in parts
+            case "cp" if "global" in parts:
+                async_copies += 1
+                size = _COPY_BYTES.search(operands)
+                loads[int(size[1], 0) if size else 0] += 1
+            case "wgmma" if parts[0] == "mma_async":
+                mma["wgmma"] += 1
+            case "tcgen05" if parts[0] == "mma":
+                mma["tcgen05"] += 1
+            case "mma" if "sync" in parts:
+                mma["mma"] += 1
+            case _:
+                pass
+    newest = _newest(mma)
+    entry = _ENTRY.search(code)
+    return PtxFacts(
+        entry=entry[1] if entry else None,
+        mma=newest,
+        mma_instructions=mma[newest],
+        async_copies=async_copies,
+        tma_copies=tma_copies,
+        load_widths_bytes=dict(sorted(loads.items(), reverse=True)),
+        store_widths_bytes=dict(sorted(stores.items(), reverse=True)),
+        atomics=atomics,
+        acq_rel_atomics=acq_rel,
+    )
+
+
+def _newest(used: Counter[Mma]) -> Mma:
+    if used["tcgen05"]:
+        return "tcgen05"
+    if used["wgmma"]:
+        return "wgmma"
+    return "mma" if used["mma"] else "none"
+
+
+def _instructions(code: str) -> Iterator[_Instruction]:
+    for match in _INSTRUCTION.finditer(code):
+        yield _Instruction(match[1], match[2].lstrip(".").split("."), match[3])
+
+
+def _width_bytes(parts: list[str]) -> int:
+    """Bytes that one thread moves: `global.v4.b32` is 16."""
+    vector = next((int(match[1]) for part in parts if (match := _VECTOR.fullmatch(part))), 1)
+    element = _ELEMENT.fullmatch(parts[-1])
+    return vector * int(element[1]) // 8 if element else 0
+
+
+def _is_shared(parts: list[str]) -> bool:
+    return any(part.split("::")[0] == "shared" for part in parts)
+
+
+def _table_registers(code: str) -> set[str]:
+    """Registers that hold addresses inside the module's own tables."""
+    known = {match[1] for match in _TABLE.finditer(code)}
+    if not known:
+        return set()
+    for match in _COPY.finditer(code):
+        if match[2] in known:
+            known.add(match[1])
+    return known

@@ -1,0 +1,206 @@
+"""What a kernel's TTGIR says: tiles moved, dots, loops, pipelining.
+
+TTGIR is Triton's GPU dialect, printed one operation a line. These are counts and shapes of operations in the
+text; shapes are per program.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, NamedTuple
+
+from ...sandbox.wire import Wire
+
+# "%acc_108:3 = ttng.warp_group_dot_wait …", "tt.store …", "%m = "tt.reduce"(…) …"
+_OPERATION = re.compile(r'(?:%[^=]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?')
+_LOCATION = re.compile(r"\s+loc\(.*\)$")
+_POINTERS = re.compile(r"tensor<((?:\d+x)+)!tt\.ptr<(\w+)(?:, \d+)?>")
+_DESCRIPTOR = re.compile(r"tensordesc<(?:tensor<)?((?:\d+x)+)(\w+)")
+_VALUE = re.compile(r"(?:tensor|memdesc)<((?:\d+x)+)(\w+)")
+_BUFFERS = re.compile(r"memdesc<(\d+)x\d+x\d+(?:x\d+)*x[a-z]")
+_RESULT = re.compile(r"-> (.*)$")
+_BITS = re.compile(r"[a-z]+(\d+)")
+
+_LOADS = {"tt.load", "ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local", "ttng.async_tma_gather"}
+_STORES = {"tt.store", "ttng.async_tma_copy_local_to_global", "ttng.async_tma_scatter"}
+_DOTS = {"tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma"}
+_PICKS = {"ttg.memdesc_index", "ttg.memdesc_subview"}  # the second up to Triton 3.4
+_LOOPS = {"scf.for", "scf.while"}
+
+
+class Dot(Wire):
+    """One matrix product of tiles."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    """Above 1 for products of 3-D tiles, which no warp-group instruction takes."""
+    a_dtype: str
+    """As the compiler names it: f16, bf16, f32, f8E4M3FN, i8, …"""
+    b_dtype: str
+    accumulator_dtype: str
+    precision: str | None
+    """Of fp32 operands: `ieee` (no tensor cores) or `tf32`; null for other types."""
+    in_loop: bool
+    in_while: bool
+    """In a `while` loop, which Triton never pipelines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store of a tile in global memory."""
+
+    kind: Literal["load", "store"]
+    elements: int
+    element_bytes: int
+    rank: int
+    is_async: bool
+    by_tma: bool
+    loop: int | None
+    """Number of the innermost loop around it, in order of appearance."""
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.elements * self.element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TtgirFacts:
+    """Facts of one kernel's TTGIR."""
+
+    accesses: tuple[Access, ...]
+    dots: tuple[Dot, ...]
+    loops: int
+    buffers: int
+    """Copies of a tile that the pipeliner keeps in shared memory: 0 without pipelining, else about num_stages."""
+    async_copies_in_loops: int
+    sync_loads_beside_dots: int
+    """Loads of tiles (not of vectors) that wait for their data in the very loop that holds a dot."""
+    layout_conversions_in_loops: int
+    """Without those that stay in registers: row statistics, and a dot's result fed to the next dot."""
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether some loop copies tiles ahead, asynchronously."""
+        return self.async_copies_in_loops > 0
+
+    def largest_access(self) -> Access | None:
+        """The load or store with the most bytes."""
+        return max(self.accesses, key=lambda access: access.tile_bytes, default=None)
+
+    def largest_by_threads(self, kind: Literal["load", "store"]) -> Access | None:
+        """The same of one kind, among those that threads carry out themselves, without TMA."""
+        chosen = (access for access in self.accesses if access.kind == kind and not access.by_tma)
+        return max(chosen, key=lambda access: access.tile_bytes, default=None)
+
+
+class _Operation(NamedTuple):
+    name: str
+    text: str
+    loops: tuple[tuple[int, str], ...]
+    """Number and kind of the loops around it, outermost first."""
+
+
+def parse(ttgir: str) -> TtgirFacts:
+    """Reads the TTGIR of one kernel, after Triton's last pass over it."""
+    operations = list(_operations(ttgir))
+    placed_dots = [(dot, op) for op in operations if op.name in _DOTS and (dot := _dot(op))]
+    accesses = tuple(access for op in operations if (access := _access(op)))
+    dot_loops = {op.loops[-1][0] for _, op in placed_dots if op.loops}
+    return TtgirFacts(
+        accesses=accesses,
+        dots=tuple(dot for dot, _ in placed_dots),
+        loops=sum(op.name in _LOOPS for op in operations),
+        buffers=max((_buffers(op) for op in operations), default=0),
+        async_copies_in_loops=sum(
+            access.is_async and access.kind == "load" and access.loop is not None for access in accesses
+        ),
+        sync_loads_beside_dots=sum(
+            access.kind == "load" and not access.is_async and access.rank > 1 and access.loop in dot_loops
+            for access in accesses
+        ),
+        layout_conversions_in_loops=sum(_converts_through_memory(op) for op in operations if op.loops),
+    )
+
+
+def _operations(ttgir: str) -> Iterator[_Operation]:
+    """Walks the lines, keeping track of the loops around each."""
+    regions: list[tuple[int, str] | None] = []
+    loops = 0
+    for line in ttgir.splitlines():
+        text = _LOCATION.sub("", line.strip())
+        if text.startswith("}"):
+            closed = regions.pop() if regions else None
+            if text.endswith("{"):  # "} do {" goes on with the same loop, "} else {" with the same branch
+                regions.append(closed)
+            continue
+        match = _OPERATION.match(text)
+        if match:
+            yield _Operation(match[1], text, tuple(region for region in regions if region))
+        if text.endswith("{"):
+            is_loop = match is not None and match[1] in _LOOPS
+            regions.append((loops, match[1]) if match and is_loop else None)
+            loops += is_loop
+
+
+def _access(op: _Operation) -> Access | None:
+    kind = "load" if op.name in _LOADS else "store" if op.name in _STORES else None
+    tile = _POINTERS.search(op.text) or _DESCRIPTOR.search(op.text)
+    if kind is None or tile is None:
+        return None
+    shape = _shape(tile[1])
+    return Access(
+        kind=kind,
+        elements=prod(shape),
+        element_bytes=_element_bytes(tile[2]),
+        rank=len(shape),
+        is_async=".async_" in op.name,
+        by_tma=".async_tma_" in op.name,
+        loop=op.loops[-1][0] if op.loops else None,
+    )
+
+
+def _dot(op: _Operation) -> Dot | None:
+    """The types stand in the same order in all three spellings: a, b, then the result or the accumulator."""
+    values = [(_shape(match[1]), match[2]) for match in _VALUE.finditer(op.text)]
+    if len(values) < 3:
+        return None
+    (a, a_dtype), (b, b_dtype), (_, accumulator_dtype) = values[:3]
+    if len(a) < 2 or len(b) < 2:
+        return None
+    # tt.dot prints its precision unless it is IEEE; the other two exist for tensor cores only.
+    ieee = op.name == "tt.dot" and "inputPrecision" not in op.text
+    return Dot(
+        m=a[-2],
+        n=b[-1],
+        k=a[-1],
+        batch=prod(a[:-2]),
+        a_dtype=a_dtype,
+        b_dtype=b_dtype,
+        accumulator_dtype=accumulator_dtype,
+        precision=("ieee" if ieee else "tf32") if a_dtype == "f32" else None,
+        in_loop=bool(op.loops),
+        in_while=bool(op.loops) and op.loops[-1][1] == "scf.while",
+    )
+
+
+def _buffers(op: _Operation) -> int:
+    """Leading dimension of the buffer that a loop picks a tile from."""
+    match = _BUFFERS.search(op.text) if op.name in _PICKS else None
+    return int(match[1]) if match else 0
+
+
+def _converts_through_memory(op: _Operation) -> bool:
+    result = _RESULT.search(op.text) if op.name == "ttg.convert_layout" else None
+    return result is not None and "#ttg.slice" not in result[1] and "#ttg.dot_op" not in result[1]
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in text.rstrip("x").split("x"))
+
+
+def _element_bytes(dtype: str) -> int:
+    match = _BITS.match(dtype)
+    return max(int(match[1]) // 8, 1) if match else 1

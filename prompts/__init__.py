@@ -1,0 +1,1 @@
+"""The agent-facing texts: typed context in, Markdown out."""

@@ -1,0 +1,1 @@
+"""Runs untrusted kernels in worker processes and returns facts; imports nothing of ours above it."""

@@ -1,0 +1,34 @@
+"""What the sandbox raises.
+
+Exception
+└── SandboxError
+    ├── Stopped             an evaluation ended early: an outcome kind and a problem, ordinary data for the caller
+    └── ProtocolViolation   a worker sent what no worker of ours sends
+"""
+
+from .outcome import Kind, Problem
+
+
+class SandboxError(Exception):
+    """Root of what this package raises."""
+
+
+class Stopped(SandboxError):
+    """An evaluation ended before its result: one outcome of the common vocabulary.
+
+    Raised where the evaluation stops and turned into a result in one place, by the tool that was asked.
+    """
+
+    def __init__(self, kind: Kind, problem: Problem) -> None:
+        super().__init__(f"{kind}: {problem.message}")
+        self.kind = kind
+        self.problem = problem
+
+
+class ProtocolViolation(SandboxError):
+    """A frame that is malformed, oversized or not of the expected form: the worker is hostile or broken."""
+
+
+def rejected(stage: str, message: str, *, file: str | None = None, fix: str | None = None) -> Stopped:
+    """Input that can't be used."""
+    return Stopped(Kind.REJECTED, Problem(stage=stage, message=message, file=file, likely_fix=fix))

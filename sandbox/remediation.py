@@ -1,0 +1,209 @@
+"""What a failure means: from a worker's exception, death or silence to an outcome kind and remediation data.
+
+Pure functions over text and numbers; nothing here trusts what a worker says beyond its being text.
+"""
+
+import re
+import signal
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from .advice import ADVICE
+from .outcome import Kind, Problem
+from .wire import Wire
+
+OUTPUT_SHOWN = 1500
+"""Characters of captured output in a problem."""
+
+
+class Failure(Wire):
+    """An exception in a worker, as `worker/failures.py` describes it."""
+
+    stage: str
+    kind: Kind | None
+    exception: str
+    bases: list[str]
+    message: str
+    file: str | None
+    line: int | None
+    excerpt: str | None
+
+
+def explain_failure(fields: Any, output: str) -> tuple[Kind, Problem]:
+    """Kind and problem of a failure frame."""
+    try:
+        failure = Failure.model_validate(fields)
+    except ValidationError as error:
+        return Kind.CHEATING, Problem(
+            stage="worker", message=f"the worker's failure report is malformed: {error.error_count()} errors"
+        )
+    kind, stage = _classify(failure)
+    cause, fix = _advise(kind, failure)
+    message = failure.message
+    if failure.kind is None and kind is not Kind.COMPILE_ERROR and failure.exception not in {"AssertionError"}:
+        message = f"{failure.exception.rpartition('.')[2]}: {message}"
+    return kind, Problem(
+        stage=stage,
+        message=message,
+        file=failure.file,
+        line=failure.line,
+        excerpt=failure.excerpt,
+        likely_cause=cause,
+        likely_fix=fix,
+        output=_shown(output),
+    )
+
+
+def explain_timeout(operation: str, timeout_s: float, output: str) -> Problem:
+    """The worker did not answer in time and was killed."""
+    stage, doing = _OPERATIONS[operation]
+    return Problem(
+        stage=stage,
+        message=f"{doing} took longer than {timeout_s:g} s and was killed",
+        likely_cause=_TIMEOUT_CAUSES.get(operation),
+        likely_fix=_TIMEOUT_FIXES.get(operation, "Look for an endless loop; try the smallest case first."),
+        output=_shown(output),
+    )
+
+
+def explain_death(operation: str, returncode: int | None, output: str) -> tuple[Kind, Problem]:
+    """The worker ended without an answer."""
+    stage, doing = _OPERATIONS[operation]
+    aborted = re.search(r"^.*(Assertion `.*' failed|LLVM ERROR:|UNREACHABLE executed).*$", output, re.M)
+    if aborted and operation in {"capture", "call", "warm_up"}:
+        return Kind.COMPILE_ERROR, Problem(
+            stage="compile",
+            message=f"Triton's compiler aborted: {aborted.group(0).strip()[:500]}",
+            likely_cause="A construct that this version of Triton can't compile for the target.",
+            likely_fix="Simplify the construct that the message names, or try another Triton version.",
+            output=_shown(output),
+        )
+    if operation == "start":
+        return Kind.UNAVAILABLE, Problem(
+            stage="environment",
+            message=f"the worker ended before it was ready ({_ending(returncode)})",
+            likely_fix="Run `tritonforge-mcp doctor`; check that --python names a working interpreter.",
+            output=_shown(output),
+        )
+    number = -returncode if returncode is not None and returncode < 0 else None
+    if number == signal.SIGKILL:
+        return Kind.OUT_OF_MEMORY, Problem(
+            stage=stage,
+            message=f"{doing} was killed (SIGKILL), most likely for using too much memory",
+            likely_cause="The system's out-of-memory killer ends a process this way.",
+            likely_fix="Use a smaller case, or allocate less on the host.",
+            output=_shown(output),
+        )
+    cause, fix = None, None
+    if number in {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT} or (returncode or 0) in {134, 135, 139}:
+        cause = (
+            "An access outside a tensor's memory: a load or store whose mask does not cover every lane beyond the end."
+        )
+        fix = "Check offsets and masks against the tensor's size, the last block first."
+    elif returncode is not None and returncode >= 0:
+        cause = "The code ended the process itself, for example by os._exit or an exit in a thread."
+        fix = "Return from the entry instead of ending the process."
+    return Kind.RUNTIME_ERROR, Problem(
+        stage=stage,
+        message=f"the process ended during {doing} ({_ending(returncode)})",
+        likely_cause=cause,
+        likely_fix=fix,
+        output=_shown(output),
+    )
+
+
+def _classify(failure: Failure) -> tuple[Kind, str]:
+    if failure.kind is not None:
+        return failure.kind, failure.stage
+    bases, text = set(failure.bases), failure.message
+    if bases & {"CompilationError", "PTXASError", "CompileTimeAssertionFailure"} or "PassManager::run failed" in text:
+        return Kind.COMPILE_ERROR, "compile"
+    if "OutOfResources" in bases:
+        return Kind.LAUNCH_ERROR, "launch"
+    if (
+        bases & {"OutOfMemoryError", "MemoryError"}
+        or "can't allocate memory" in text
+        or "out of memory" in text.lower()
+    ):
+        return Kind.OUT_OF_MEMORY, failure.stage
+    if failure.stage in {"task", "inputs", "reference"}:
+        return Kind.REJECTED, failure.stage
+    if failure.stage == "load" and bases & {"ImportError"}:
+        return Kind.REJECTED, failure.stage
+    if failure.stage == "capture" and re.search(r"CUDA|cuda|not implemented for|NVIDIA driver", text):
+        return Kind.UNSUPPORTED, failure.stage
+    return Kind.RUNTIME_ERROR, failure.stage
+
+
+def _advise(kind: Kind, failure: Failure) -> tuple[str | None, str | None]:
+    for advice in ADVICE:
+        if re.search(advice.pattern, failure.message):
+            return advice.cause, advice.fix
+    if kind is Kind.OUT_OF_MEMORY:
+        return None, "Use a smaller case, or allocate less."
+    if failure.stage == "inputs":
+        return None, "Mend make_inputs in the task file; it is called with the case's parameters and device."
+    if failure.stage == "reference":
+        return None, "Mend reference in the task file; it is called with what make_inputs returns."
+    if kind is Kind.UNSUPPORTED:
+        return None, "Run it on a machine with a GPU, or write the entry without what is named."
+    return None, None
+
+
+def _ending(returncode: int | None) -> str:
+    if returncode is None:
+        return "still running, its socket closed"
+    if returncode < 0:
+        try:
+            return f"killed by {signal.Signals(-returncode).name}"
+        except ValueError:
+            return f"killed by signal {-returncode}"
+    return f"exit code {returncode}"
+
+
+def _shown(output: str) -> str | None:
+    # A worker prints its own crash trace last; what the code printed stands before it.
+    output = output.strip()
+    if not output:
+        return None
+    return output if len(output) <= OUTPUT_SHOWN else "[...]" + output[-OUTPUT_SHOWN:]
+
+
+class Operation(NamedTuple):
+    """A request to a worker in words: the stage that it belongs to, and what is being done."""
+
+    stage: str
+    doing: str
+
+
+_OPERATIONS = {
+    "start": Operation("environment", "starting the worker"),
+    "load_task": Operation("task", "loading the task"),
+    "make_inputs": Operation("inputs", "make_inputs"),
+    "work": Operation("task", "work()"),
+    "expect": Operation("reference", "the reference"),
+    "expect_from": Operation("compare", "taking the baseline's outputs"),
+    "judge": Operation("compare", "the comparison"),
+    "load_kernel": Operation("load", "loading the kernel file"),
+    "set_inputs": Operation("inputs", "taking the inputs"),
+    "capture": Operation("capture", "running and compiling the entry"),
+    "call": Operation("run", "running the entry"),
+    "prepare": Operation("benchmark", "preparing the benchmark"),
+    "warm_up": Operation("benchmark", "warming up"),
+    "block": Operation("benchmark", "a block of timed calls"),
+    "call_times": Operation("benchmark", "timing whole calls"),
+    "profile": Operation("profile", "the profiled call"),
+}
+_TIMEOUT_CAUSES = {
+    "load_kernel": "Code at module level that does not end.",
+    "capture": "An endless loop in the entry, or a compile that does not end (very large blocks take minutes).",
+    "call": "An endless loop in the entry or the kernel; in the interpreter, too many programs (about 1 ms each).",
+    "warm_up": "An endless loop in the entry or the kernel.",
+    "block": "A kernel that hangs, or is far slower than in the warm-up.",
+}
+_TIMEOUT_FIXES = {
+    "call": "Check the loop's bound; for the interpreter mark a case of few programs with small=True.",
+    "capture": "Check loops in the host code; cut block sizes (512 or more elements a thread compile for minutes).",
+    "start": "A cold file cache can make the first import slow: try once more, then run `tritonforge-mcp doctor`.",
+}

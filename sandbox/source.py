@@ -1,0 +1,95 @@
+"""Kernel and task sources as the caller gives them: a path, or the text itself."""
+
+import difflib
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import rejected
+
+SIZE_LIMIT_BYTES = 1_000_000
+INLINE = "<source>"
+
+
+class Source(NamedTuple):
+    """A Python source that has been read and not yet been parsed or run."""
+
+    text: str
+    shown_as: str
+    """The path as the caller gave it, or `<source>`."""
+    origin: str | None
+    """The folder that the file's own imports are resolved in; None for source text."""
+
+
+def read_source(given: str, what: str) -> Source:
+    """Read ``given``: a text with a newline is source, anything else is a path.
+
+    Args:
+        given: source text or path (relative ones count from the current folder, ``~`` is expanded).
+        what: ``kernel``, ``task`` or ``baseline``, for messages.
+
+    Raises:
+        Stopped: ``rejected``, with what was wrong and what is allowed.
+    """
+    if "\n" in given:
+        _check_text(given, what, INLINE)
+        return Source(given, INLINE, None)
+    if not given.strip():
+        raise rejected("source", f"{what} is empty", fix=f"Give {what} as a path to a Python file or as source text.")
+    if "\0" in given:
+        raise rejected("source", f"the {what} path contains a NUL byte", fix="Give a plain path or source text.")
+    path = Path(given).expanduser()
+    try:
+        if path.is_dir():
+            raise rejected("source", f"{given} is a folder, not a file", file=given, fix=_files_in(path))
+        size = path.stat().st_size
+        if size > SIZE_LIMIT_BYTES:
+            raise rejected("source", f"{given} has {size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=given)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise rejected(
+            "source",
+            f"there is no {what} file {given} (looked in {Path.cwd()})",
+            file=given,
+            fix=_nearest(path) or "Give an absolute path, or the source text itself (text with a newline is source).",
+        ) from None
+    except OSError as error:
+        raise rejected(
+            "source", f"the {what} file can't be read: {error.strerror}: {given[:200]}", file=given[:200]
+        ) from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise rejected(
+            "source", f"{given} is not UTF-8 text: {error.reason} at byte {error.start}", file=given
+        ) from None
+    _check_text(text, what, given)
+    return Source(text, given, str(path.resolve().parent))
+
+
+def _check_text(text: str, what: str, shown_as: str) -> None:
+    size = len(text.encode("utf-8", errors="surrogatepass"))
+    if size > SIZE_LIMIT_BYTES:
+        raise rejected(
+            "source", f"the {what} source has {size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=shown_as
+        )
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise rejected("source", f"the {what} source contains a NUL byte on line {line}", file=shown_as)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise rejected(
+            "source", f"the {what} source contains a lone surrogate, which is not valid UTF-8", file=shown_as
+        )
+
+
+def _files_in(folder: Path) -> str:
+    names = sorted(entry.name for entry in folder.glob("*.py"))[:8]
+    return f"Name one of its files: {', '.join(names)}." if names else "Give the path of a Python file."
+
+
+def _nearest(path: Path) -> str | None:
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".py"]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"Did you mean {path.parent / near[0]}?" if near else None

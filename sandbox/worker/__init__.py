@@ -1,0 +1,1 @@
+"""The child process: the only place with torch, triton and nvtx; otherwise standard library alone."""

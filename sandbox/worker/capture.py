@@ -1,0 +1,250 @@
+# pyright: basic
+# torch and triton ship incomplete types.
+"""Records every launch that an entry makes, compiled for a target, on a machine that need not have a GPU.
+
+A driver that answers "which target?" and accepts launches takes the place of Triton's CUDA driver. The entry
+runs as written on CPU tensors; Triton specializes and compiles each kernel exactly as it would for a real
+launch; the launch itself is only recorded. Outputs hold no results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.backends.nvidia import compiler as nvidia_compiler
+from triton.backends.nvidia import driver as nvidia_driver
+from triton.compiler import CompiledKernel
+
+from .failures import Refused
+
+LAUNCH_LIMIT = 10_000
+ASSEMBLY = ("ttir", "ttgir", "llir", "ptx", "cubin")
+
+
+@dataclasses.dataclass(slots=True)
+class Launch:
+    """One distinct launch and how often the entry made it."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    tuning: bool
+    count: int = 1
+
+
+class Recorder:
+    """What the capturing driver has seen: launches in order of first appearance, and ptxas' words."""
+
+    def __init__(self) -> None:
+        self.launches: dict[tuple[str, tuple[int, int, int], bool], Launch] = {}
+        self.tuning = False
+        self.kernels: dict[int, Any] = {}
+        self.ptxas_logs: dict[str, str] = {}
+        self._unclaimed_logs: list[str] = []
+        self._total = 0
+
+    def launched(self, metadata: Any, grid: tuple[int, int, int]) -> None:
+        kernel = self.kernels[id(metadata)]
+        self._total += 1
+        if self._total > LAUNCH_LIMIT:
+            raise Refused("unsupported", "capture", f"the entry makes more than {LAUNCH_LIMIT} launches in one call")
+        key = (kernel.hash, grid, self.tuning)
+        if key in self.launches:
+            self.launches[key].count += 1
+        else:
+            self.launches[key] = Launch(kernel, grid, self.tuning)
+
+    def heard(self, *words: Any) -> None:
+        """Stands in for ``print`` in Triton's backend, where ptxas' log is printed."""
+        self._unclaimed_logs.append(" ".join(str(word) for word in words))
+
+    def compiled(self, kernel: Any) -> None:
+        self.kernels[id(kernel.metadata)] = kernel
+        for log in reversed(self._unclaimed_logs):
+            if kernel.name in log:
+                self.ptxas_logs[kernel.hash] = log
+                break
+        self._unclaimed_logs.clear()
+
+
+class CapturingUtils:
+    """Stands in for the driver's C helpers: no module is ever loaded."""
+
+    def __init__(self, properties: dict[str, int]) -> None:
+        self._properties = properties
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return self._properties
+
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
+        return 0, 0, 0, 0, 1024
+
+    def unload_module(self, module: int) -> None:
+        return None
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        return None
+
+    def fill_tma_descriptor_tiled(self, *args: Any) -> None:
+        return None
+
+
+class CapturingDriver(DriverBase):
+    """Answers for one device of the target architecture and records launches instead of making them."""
+
+    def __init__(self, recorder: Recorder, target: dict[str, Any]) -> None:
+        super().__init__()
+        self._capability: int = target["capability"]
+        self._target = GPUTarget("cuda", self._capability, 32)
+        self.utils = CapturingUtils(
+            {
+                "max_shared_mem": target["shared_bytes_per_block"],
+                "multiprocessor_count": target["sm_count"] or 0,
+                "warpSize": 32,
+                "max_num_regs": target["registers_per_sm"],
+                "sm_clock_rate": 0,
+                "mem_clock_rate": 0,
+                "mem_bus_width": 0,
+            }
+        )
+        self._recorder = recorder
+        recorder_ = recorder
+
+        class Launcher:
+            def __init__(self, src: Any, metadata: Any) -> None:
+                self._metadata = metadata
+
+            def __call__(self, grid_x: int, grid_y: int, grid_z: int, *rest: Any) -> None:
+                recorder_.launched(self._metadata, (int(grid_x), int(grid_y), int(grid_z)))
+
+        self.launcher_cls = Launcher
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return nvidia_driver.ty_to_cpp(ty)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        return None
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        return divmod(self._capability, 10)
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        """Autotuning compiles each configuration once; without a GPU none can be timed, so the first one stays."""
+
+        def benchmark(
+            kernel_call: Callable[[], Any], *, quantiles: list[float] | None = None, **kwargs: Any
+        ) -> list[float]:
+            was, self._recorder.tuning = self._recorder.tuning, True
+            try:
+                kernel_call()
+            finally:
+                self._recorder.tuning = was
+            return [1.0] * len(quantiles or [0.5])
+
+        return benchmark
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(0)
+
+    def clear_cache(self, cache: Any) -> None:
+        return None
+
+
+def install(target: dict[str, Any]) -> Recorder:
+    """Make the capturing driver the active one and start to listen; returns the recorder."""
+    recorder = Recorder()
+    triton.runtime.driver.set_active(CapturingDriver(recorder, target))
+    knobs.nvidia.dump_ptxas_log = True
+    # The backend prints ptxas' log; a module-level name takes precedence over the built-in.
+    nvidia_compiler.print = recorder.heard  # pyright: ignore[reportAttributeAccessIssue]
+    original = CompiledKernel.__init__
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        recorder.compiled(self)
+
+    CompiledKernel.__init__ = init
+    return recorder
+
+
+def report(recorder: Recorder, blobs: list[Any]) -> list[dict[str, Any]]:
+    """One record a distinct launch; assembly texts go to ``blobs``, each kernel's once."""
+    records: list[dict[str, Any]] = []
+    blob_of: dict[tuple[str, str], int] = {}
+    for launch in recorder.launches.values():
+        kernel, metadata = launch.kernel, launch.kernel.metadata
+        assembly: dict[str, int] = {}
+        for stage in ASSEMBLY:
+            text = kernel.asm.get(stage)
+            if text is None:
+                continue
+            key = (kernel.hash, stage)
+            if key not in blob_of:
+                blob_of[key] = len(blobs)
+                blobs.append(text if isinstance(text, bytes) else text.encode())
+            assembly[stage] = blob_of[key]
+        names = list(kernel.src.fn.arg_names)
+        records.append(
+            {
+                "kernel": kernel.src.fn.__name__,
+                "symbol": kernel.name,
+                "grid": list(launch.grid),
+                "count": launch.count,
+                "tuning": launch.tuning,
+                "num_warps": metadata.num_warps,
+                "num_stages": metadata.num_stages,
+                "num_ctas": metadata.num_ctas,
+                "shared_bytes": metadata.shared,
+                "constexprs": {
+                    names[path[0]]: _plain(value)
+                    for path, value in kernel.src.constants.items()
+                    if len(path) == 1 and path[0] < len(names)
+                },
+                "signature": {name: str(kind) for name, kind in kernel.src.signature.items()},
+                "divisible_by_16": _divisible(kernel.src, names),
+                "line": getattr(kernel.src.fn, "starting_line_number", None),
+                "ptxas_log": recorder.ptxas_logs.get(kernel.hash),
+                "assembly": assembly,
+            }
+        )
+    return records
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _divisible(src: Any, names: list[str]) -> list[str]:
+    attrs = getattr(src, "attrs", None) or {}
+    return [
+        names[path[0]]
+        for path, values in attrs.items()
+        if len(path) == 1
+        and path[0] < len(names)
+        and any(list(value)[:2] == ["tt.divisibility", 16] for value in values)
+    ]

@@ -1,0 +1,33 @@
+# pyright: basic
+# torch and nvtx ship incomplete types.
+"""The NVTX range that marks what is measured: ``BIG_OP``, as in the TritonForge paper."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+
+import torch
+
+BIG_OP = "BIG_OP"
+
+try:
+    import nvtx
+except ImportError:
+    nvtx = None
+
+
+@contextlib.contextmanager
+def big_op() -> Generator[None]:
+    """A push/pop range, which the profiler selects as ``BIG_OP/``; through nvtx where installed, else through torch."""
+    if nvtx is not None:
+        nvtx.push_range(BIG_OP)
+    else:
+        torch.cuda.nvtx.range_push(BIG_OP)
+    try:
+        yield
+    finally:
+        if nvtx is not None:
+            nvtx.pop_range()
+        else:
+            torch.cuda.nvtx.range_pop()

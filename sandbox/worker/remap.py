@@ -1,0 +1,166 @@
+# pyright: basic
+# torch ships incomplete types.
+"""Lets host code written for CUDA run on CPU tensors: ``device="cuda"`` means the CPU, and says otherwise.
+
+Used where no kernel really runs on a GPU (capture, interpreter). Tensors report a CUDA device, so that
+``assert x.is_cuda`` and ``device=x.device`` behave; what only a real GPU can answer raises `Refused`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .failures import Refused
+
+CUDA = torch.device("cuda", 0)
+_CPU = torch.device("cpu")
+# Reading an attribute of a tensor reaches the mode as a call of the attribute's getter.
+_DEVICE_GETTER: Any = vars(torch._C.TensorBase)["device"].__get__
+_IS_CUDA_GETTER: Any = vars(torch._C.TensorBase)["is_cuda"].__get__
+
+
+class CudaOnCpu(TorchFunctionMode):
+    """Redirects every CUDA device argument to the CPU; device queries answer ``cuda:0``."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func == _DEVICE_GETTER:
+            return CUDA
+        if func == _IS_CUDA_GETTER:
+            return True
+        if func is torch.Tensor.get_device:
+            return 0
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
+            return args[0]
+        if func is torch.Tensor.record_stream:
+            return None
+        args = tuple(_to_cpu(value) for value in args)
+        kwargs = {name: _to_cpu(value) for name, value in kwargs.items()}
+        kwargs.pop("pin_memory", None)
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def cuda_on_cpu(capability: int, sm_count: int | None, name: str) -> Generator[None]:
+    """Within this context ``torch.cuda`` answers for one GPU of the given capability (such as 90)."""
+    replacements = _torch_cuda(capability, sm_count, name)
+    saved = {attribute: getattr(torch.cuda, attribute, None) for attribute in replacements}
+    for attribute, value in replacements.items():
+        setattr(torch.cuda, attribute, value)
+    try:
+        with CudaOnCpu():
+            yield
+    finally:
+        for attribute, value in saved.items():
+            setattr(torch.cuda, attribute, value)
+
+
+def _to_cpu(value: Any) -> Any:
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return _CPU
+    if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
+        return "cpu"
+    return value
+
+
+class _Stream:
+    cuda_stream = 0
+    device = CUDA
+
+    def synchronize(self) -> None:
+        return None
+
+    def wait_stream(self, stream: Any) -> None:
+        return None
+
+    def wait_event(self, event: Any) -> None:
+        return None
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+class _Event:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+    def record(self, stream: Any = None) -> None:
+        return None
+
+    def wait(self, stream: Any = None) -> None:
+        return None
+
+    def synchronize(self) -> None:
+        return None
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        raise Refused("unsupported", "capture", "the entry measures time with CUDA events, which needs a GPU")
+
+
+def _torch_cuda(capability: int, sm_count: int | None, name: str) -> dict[str, Any]:
+    major, minor = divmod(capability, 10)
+
+    def properties(device: Any = None) -> Any:
+        if sm_count is None:
+            raise Refused(
+                "unsupported",
+                "capture",
+                f"the entry asks for device properties, which target {name} does not define; "
+                "name a GPU such as h100 as the target instead of a bare architecture",
+            )
+        return types.SimpleNamespace(
+            name=name,
+            major=major,
+            minor=minor,
+            multi_processor_count=sm_count,
+            warp_size=32,
+            max_threads_per_multi_processor=2048,
+        )
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    def no_graph(*args: Any, **kwargs: Any) -> Any:
+        raise Refused("unsupported", "capture", "the entry records a CUDA graph, which needs a GPU")
+
+    stream = _Stream()
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": nothing,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": nothing,
+        "device": lambda *args, **kwargs: contextlib.nullcontext(),
+        "device_of": lambda *args, **kwargs: contextlib.nullcontext(),
+        "get_device_name": lambda device=None: name,
+        "get_device_capability": lambda device=None: (major, minor),
+        "get_device_properties": properties,
+        "synchronize": nothing,
+        "empty_cache": nothing,
+        "current_stream": lambda device=None: stream,
+        "default_stream": lambda device=None: stream,
+        "stream": lambda other=None: contextlib.nullcontext(),
+        "Stream": lambda *args, **kwargs: _Stream(),
+        "Event": _Event,
+        "CUDAGraph": no_graph,
+        "graph": no_graph,
+        "manual_seed": nothing,
+        "manual_seed_all": nothing,
+        "is_bf16_supported": lambda *args, **kwargs: major >= 8,
+    }

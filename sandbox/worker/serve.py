@@ -1,0 +1,254 @@
+# pyright: basic
+# torch and triton ship incomplete types.
+"""The worker's outermost loop: say hello, then answer requests until the parent closes the socket."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Generator
+from typing import Any
+
+from . import environment, frames
+from .failures import Sources, describe
+
+Reply = tuple[dict[str, Any], list[Any]]
+
+
+def main(options: dict[str, Any]) -> int:
+    """Serve one parent. ``options``: ``socket`` (descriptor), ``role`` and, for capture and interpreter, ``target``."""
+    faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _die_with_parent()
+    os.chdir(options["scratch"])
+    tempfile.tempdir = options["scratch"]
+    sys.dont_write_bytecode = True
+    sock = socket.socket(fileno=options["socket"])
+    # Children of the candidate must not hold the parent's socket open.
+    sock.set_inheritable(False)
+    facts = environment.describe(options["role"])
+    frames.send(sock, {"hello": facts})
+    if facts["problem"] is not None:
+        return 0
+    worker = Worker(options)
+    while (frame := frames.receive(sock)) is not None:
+        try:
+            fields, blobs = worker.handle(frame)
+            reply = {"ok": True, **fields}
+        except BaseException as error:  # noqa: BLE001 - the one place where anything may arrive
+            reply, blobs = (
+                {"ok": False, "failure": describe(worker.meant(error), worker.stage, worker.sources)},
+                [],
+            )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        frames.send(sock, reply, blobs)
+        worker.sent()
+    return 0
+
+
+def _die_with_parent() -> None:
+    """A worker in an endless kernel must not outlive a server that was killed (prctl(2), PR_SET_PDEATHSIG)."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+class Worker:
+    """The state of one evaluation: a task or a kernel, its inputs, and what was recorded."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._role: str = options["role"]
+        self._target: dict[str, Any] | None = options.get("target")
+        self._device = options.get("device", "cpu")
+        self.sources = Sources()
+        self.stage = "worker"
+        self._task: Any = None
+        self._entry: Any = None
+        self._in_place: list[str] = []
+        self._inputs: Any = None
+        self._recorder: Any = None
+        self._measurement: Any = None
+
+    def handle(self, frame: frames.Frame) -> Reply:
+        """Carry out one request."""
+        request = dict(frame.fields)
+        operation = getattr(self, f"_do_{request.pop('op')}")
+        return operation(frame.blobs, **request)
+
+    def meant(self, error: BaseException) -> BaseException:
+        """The error that a reader wants, out of the interpreter's wrapping."""
+        if self._role == "interpret":
+            from . import interpreter
+
+            return interpreter.refusal_in(error) or error
+        return error
+
+    def sent(self) -> None:
+        """The reply has left: borrowed tensors may go."""
+        if "torch" in sys.modules:
+            from . import values
+
+            values.release()
+
+    # The trusted side: tasks.
+
+    def _do_load_task(self, blobs: list[bytearray], *, shown_as: str, origin: str | None) -> Reply:
+        from . import load
+        from .task import Task
+
+        self.stage = "task"
+        module = load.load_module(
+            blobs[0].decode(),
+            name="task",
+            shown_as=shown_as,
+            stage="task",
+            origin=origin,
+            sources=self.sources,
+        )
+        self._task = Task(module, self._device)
+        return {"task": self._task.description}, []
+
+    def _do_make_inputs(self, _: list[bytearray], *, case: str, seed: int) -> Reply:
+        from . import values
+
+        self.stage = "inputs"
+        blobs: list[Any] = []
+        inputs = self._task.make_inputs(case, seed)
+        return {"tree": values.encode(inputs, blobs, stage="inputs", where="make_inputs' result")}, blobs
+
+    def _do_work(self, _: list[bytearray], *, case: str) -> Reply:
+        self.stage = "task"
+        return {"work": self._task.work(case)}, []
+
+    def _do_expect(self, _: list[bytearray]) -> Reply:
+        self.stage = "reference"
+        self._task.expect()
+        return {}, []
+
+    def _do_expect_from(self, blobs: list[bytearray], *, tree: dict[str, Any]) -> Reply:
+        from . import values
+
+        self._task.expect_from(values.decode(tree, blobs, self._device))
+        return {}, []
+
+    def _do_judge(self, blobs: list[bytearray], *, tree: dict[str, Any]) -> Reply:
+        from . import values
+
+        self.stage = "compare"
+        strays = values.strays(tree, self._device.partition(":")[0])
+        if strays:
+            message = f"output: {strays} of its tensors lie on the wrong device; expected {self._device}"
+            return {"outputs": [{"where": "output", "mismatch": message}]}, []
+        return {"outputs": self._task.judge(values.decode(tree, blobs, self._device))}, []
+
+    # The untrusted side: kernels.
+
+    def _do_load_kernel(
+        self, blobs: list[bytearray], *, shown_as: str, origin: str | None, entry: str, in_place: list[str]
+    ) -> Reply:
+        from . import load
+
+        self.stage = "load"
+        if self._role == "capture":
+            from . import capture
+
+            assert self._target is not None
+            self._recorder = capture.install(self._target)
+        elif self._role == "interpret":
+            from . import interpreter
+
+            interpreter.install()
+        with self._cuda():
+            module = load.load_module(
+                blobs[0].decode(),
+                name="kernel",
+                shown_as=shown_as,
+                stage="load",
+                origin=origin,
+                sources=self.sources,
+            )
+        self._entry = load.find_entry(module, entry, shown_as)
+        self._in_place = in_place
+        return {}, []
+
+    def _do_set_inputs(self, blobs: list[bytearray], *, tree: dict[str, Any]) -> Reply:
+        from . import values
+
+        self.stage = "inputs"
+        self._inputs = values.decode(tree, blobs, self._device)
+        return {}, []
+
+    def _do_capture(self, _: list[bytearray]) -> Reply:
+        """Run the entry once; the launches that it made, compiled."""
+        from . import capture
+        from .task import call
+
+        self.stage = "capture"
+        self._recorder.launches.clear()
+        with self._cuda():
+            call(self._entry, self._inputs)
+        blobs: list[Any] = []
+        return {"launches": capture.report(self._recorder, blobs)}, blobs
+
+    def _do_call(self, _: list[bytearray]) -> Reply:
+        """Run the entry once on copies of the inputs; its outputs."""
+        import torch
+
+        from . import values
+        from .task import call, pick
+
+        self.stage = "run"
+        inputs = values.copy(self._inputs)
+        with self._cuda(), torch.no_grad():
+            returned = call(self._entry, inputs)
+            if self._device != "cpu":
+                torch.cuda.synchronize()
+        outputs = pick(returned, inputs, self._in_place, self._entry)
+        blobs: list[Any] = []
+        return {"tree": values.encode(outputs, blobs, stage="run", where="the entry's result")}, blobs
+
+    def _do_prepare(self, _: list[bytearray], *, flush_bytes: int) -> Reply:
+        from .measure import Measurement
+
+        self.stage = "run"
+        self._measurement = Measurement(self._entry, self._inputs, self._in_place, flush_bytes)
+        return {}, []
+
+    def _do_warm_up(self, _: list[bytearray], *, seconds: float, calls_limit: int) -> Reply:
+        self.stage = "run"
+        return self._measurement.warm_up(seconds, calls_limit), []
+
+    def _do_block(self, _: list[bytearray], *, calls: int, number: int) -> Reply:
+        self.stage = "run"
+        return self._measurement.block(calls, number), []
+
+    def _do_call_times(self, _: list[bytearray], *, calls: int) -> Reply:
+        self.stage = "run"
+        return {"call_us": self._measurement.call_times(calls)}, []
+
+    def _do_profile(self, _: list[bytearray]) -> Reply:
+        from .measure import profile_region
+
+        self.stage = "run"
+        profile_region(self._entry, self._inputs)
+        return {}, []
+
+    @contextlib.contextmanager
+    def _cuda(self) -> Generator[None]:
+        """Where nothing runs on a GPU, host code written for CUDA is served from the CPU."""
+        if self._role not in {"capture", "interpret"}:
+            yield
+            return
+        from .remap import cuda_on_cpu
+
+        target = self._target
+        assert target is not None
+        with cuda_on_cpu(target["capability"], target["sm_count"], target["name"]):
+            yield

@@ -1,0 +1,171 @@
+# pyright: basic
+# torch ships incomplete types.
+"""Arguments and results as JSON trees with raw tensor bytes beside them; never pickle.
+
+A tree node is ``{"tensor": {...}, "blob": i}``, ``{"list"|"tuple": [...]}``, ``{"dict": [[key, node], ...]}``,
+``{"dtype": "float16"}``, ``{"number": "nan"|"inf"|"-inf"}`` or ``{"value": scalar}``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import torch
+
+from .failures import Refused
+
+ALLOWED = "tensors, numbers, strings, booleans, None, torch dtypes, and lists, tuples and dicts of these"
+
+
+def encode(value: Any, blobs: list[Any], *, stage: str, where: str) -> dict[str, Any]:
+    """Encode ``value``; the bytes of its tensors are appended to ``blobs``.
+
+    Raises:
+        Refused: a value that is not data; the message names its place and type.
+    """
+    if isinstance(value, torch.Tensor):
+        return {"tensor": _tensor_fields(value, blobs, stage=stage, where=where), "blob": len(blobs) - 1}
+    if isinstance(value, bool | str) or value is None:
+        return {"value": value}
+    if isinstance(value, int):
+        return {"value": value}
+    if isinstance(value, float):
+        return {"value": value} if math.isfinite(value) else {"number": repr(value)}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, list | tuple):
+        nodes = [encode(item, blobs, stage=stage, where=f"{where}[{i}]") for i, item in enumerate(value)]
+        return {"list" if isinstance(value, list) else "tuple": nodes}
+    if isinstance(value, dict):
+        pairs: list[list[Any]] = []
+        for key, item in value.items():
+            if not isinstance(key, str | int):
+                raise Refused(
+                    "rejected",
+                    stage,
+                    f"{where} has a key of type {type(key).__name__}; keys are strings or integers",
+                )
+            pairs.append([key, encode(item, blobs, stage=stage, where=f"{where}[{key!r}]")])
+        return {"dict": pairs}
+    raise Refused(
+        "rejected",
+        stage,
+        f"{where} is a {type(value).__module__}.{type(value).__qualname__}; allowed are {ALLOWED}",
+    )
+
+
+def decode(node: dict[str, Any], blobs: list[bytearray], device: str) -> Any:
+    """Rebuild what `encode` described, tensors on ``device`` with their own storage, shape and strides."""
+    if "tensor" in node:
+        return _decode_tensor(node["tensor"], blobs[node["blob"]], device)
+    if "value" in node:
+        return node["value"]
+    if "number" in node:
+        return float(node["number"])
+    if "dtype" in node:
+        return getattr(torch, node["dtype"])
+    if "list" in node:
+        return [decode(item, blobs, device) for item in node["list"]]
+    if "tuple" in node:
+        return tuple(decode(item, blobs, device) for item in node["tuple"])
+    return {key: decode(item, blobs, device) for key, item in node["dict"]}
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors in ``value``, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors(item)]
+    if isinstance(value, dict):
+        return [tensor for item in value.values() for tensor in tensors(item)]
+    return []
+
+
+def copy(value: Any) -> Any:
+    """The same tree with every tensor in new storage, strides kept."""
+    if isinstance(value, torch.Tensor):
+        span = _span(value)
+        fresh = torch.empty(span, dtype=value.dtype, device=value.device)
+        fresh.copy_(value.detach().as_strided((span,), (1,), value.storage_offset()))
+        return fresh.as_strided(value.shape, value.stride()).requires_grad_(value.requires_grad)
+    if isinstance(value, list | tuple):
+        return type(value)(copy(item) for item in value)
+    if isinstance(value, dict):
+        return {key: copy(item) for key, item in value.items()}
+    return value
+
+
+def size_bytes(value: Any) -> int:
+    """Bytes that the tensors in ``value`` span."""
+    return sum(_span(tensor) * tensor.element_size() for tensor in tensors(value))
+
+
+def strays(node: dict[str, Any], device_type: str) -> int:
+    """How many tensors of an encoded tree came from another kind of device."""
+    if "tensor" in node:
+        return int(node["tensor"]["device"] != device_type)
+    children = node.get("list") or node.get("tuple") or [item for _, item in node.get("dict", ())]
+    return sum(strays(child, device_type) for child in children)
+
+
+def _tensor_fields(tensor: torch.Tensor, blobs: list[Any], *, stage: str, where: str) -> dict[str, Any]:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise Refused(
+            "rejected",
+            stage,
+            f"{where} is a {tensor.layout} tensor; only dense strided tensors are supported",
+        )
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise Refused(
+            "rejected",
+            stage,
+            f"{where} is a {type(tensor).__qualname__}; only plain torch.Tensor is supported",
+        )
+    plain = tensor.detach()
+    span = _span(plain)
+    # The storage behind the view goes across as it lies, so that strides (and broadcasts) survive.
+    flat = plain.as_strided((span,), (1,), plain.storage_offset()).cpu().contiguous()
+    blobs.append(_bytes(flat))
+    return {
+        "dtype": str(plain.dtype).removeprefix("torch."),
+        "shape": list(plain.shape),
+        "stride": list(plain.stride()),
+        "device": plain.device.type,
+        "requires_grad": tensor.requires_grad,
+    }
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements of storage from the first to the last that the view touches."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _bytes(flat: torch.Tensor) -> memoryview:
+    size = flat.numel() * flat.element_size()
+    if size == 0:
+        return memoryview(b"")
+    view = memoryview((ctypes.c_char * size).from_address(flat.data_ptr())).cast("B")
+    _KEEP_ALIVE[id(view.obj)] = flat
+    return view
+
+
+# The views above borrow a tensor's memory: the tensors live until the frame is sent.
+_KEEP_ALIVE: dict[int, torch.Tensor] = {}
+
+
+def release() -> None:
+    """Let go of the tensors whose bytes have been sent."""
+    _KEEP_ALIVE.clear()
+
+
+def _decode_tensor(fields: dict[str, Any], blob: bytearray, device: str) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, fields["dtype"])
+    # torch.frombuffer refuses an empty buffer.
+    flat = torch.frombuffer(blob, dtype=torch.uint8).clone().view(dtype) if blob else torch.empty(0, dtype=dtype)
+    tensor = flat.to(device).as_strided(fields["shape"], fields["stride"])
+    return tensor.requires_grad_(True) if fields["requires_grad"] else tensor

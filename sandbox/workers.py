@@ -1,0 +1,301 @@
+"""The two sides of an evaluation as typed objects: the trusted task and the untrusted kernel.
+
+Each lives in a process of its own. The task's worker makes inputs, knows the expected outputs and compares; the
+kernel's worker gets input bytes and gives back bytes, launches and samples. Neither loads the other's file.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from .errors import Stopped
+from .limits import Limits
+from .outcome import Kind, Problem
+from .process import WorkerProcess, start_worker
+from .protocol import Frame
+from .source import Source
+from .task import Task, parse_task
+from .wire import Wire
+
+M = TypeVar("M", bound=Wire)
+
+
+class Values(NamedTuple):
+    """Arguments or outputs on their way between workers: a JSON tree and raw tensor bytes, never looked into here."""
+
+    tree: Any
+    blobs: list[bytes]
+
+
+class TargetFacts(Wire):
+    """What a worker without a GPU needs to know of the one that it compiles for."""
+
+    name: str
+    capability: int
+    sm_count: int | None
+    shared_bytes_per_block: int
+    registers_per_sm: int
+
+
+class OutputComparison(Wire):
+    """One output against the expected one."""
+
+    where: str
+    mismatch: str | None
+    """Structure, shape, dtype or device differ: nothing was compared element by element."""
+    dtype: str | None = None
+    elements: int = 0
+    rtol: float = 0.0
+    atol: float = 0.0
+    wrong_elements: int = 0
+    max_abs_error: float = 0.0
+    max_rel_error: float = 0.0
+    worst_index: list[int] | None = None
+    worst_expected: float | str | None = None
+    worst_got: float | str | None = None
+    not_finite_mismatches: int = 0
+
+
+class CapturedLaunch(Wire):
+    """One distinct launch that an entry made, compiled for the target."""
+
+    kernel: str
+    symbol: str
+    grid: tuple[int, int, int]
+    count: int
+    tuning: bool
+    """Made by the autotuner while it tried configurations."""
+    num_warps: int
+    num_stages: int
+    num_ctas: int
+    shared_bytes: int
+    constexprs: dict[str, JsonValue]
+    signature: dict[str, str]
+    divisible_by_16: list[str]
+    line: int | None
+    ptxas_log: str | None
+    assembly: dict[str, int]
+
+
+class Capture(NamedTuple):
+    """The launches of one call of the entry, with their assembly texts by stage."""
+
+    launches: list[CapturedLaunch]
+    blobs: list[bytes]
+
+    def text(self, launch: CapturedLaunch, stage: str) -> str:
+        """An assembly text (``ttir``, ``ttgir``, ``llir`` or ``ptx``) of a launch."""
+        return self.blobs[launch.assembly[stage]].decode("utf-8", errors="replace")
+
+
+class Sample(Wire):
+    """One timed call, from the device's own activity records."""
+
+    kernel_us: float
+    """Sum over the kernels and copies that the call put on the device."""
+    device_us: float
+    """First start to last end of these."""
+    activities: int
+
+
+class Block(Wire):
+    """A block of timed calls, each with a flushed L2."""
+
+    samples: list[Sample]
+    kernels: dict[str, float]
+    """Mean microseconds a call, by name of the kernel or copy."""
+    sm_clock_hz: float | None
+    expected_samples: int
+
+
+class WarmUp(Wire):
+    """What the calls before the first block took."""
+
+    first_call_s: float
+    """Compile and autotuning included."""
+    call_us: float
+
+
+class _Replies:
+    """Checks a reply's form once for both sides."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self.process = process
+
+    @staticmethod
+    def model(model: type[M], fields: Any) -> M:
+        try:
+            return model.model_validate(fields)
+        except ValidationError as error:
+            raise _malformed(model.__name__, error) from error
+
+
+def _malformed(what: str, error: Exception) -> Stopped:
+    return Stopped(Kind.CHEATING, Problem(stage="worker", message=f"the worker's {what} is malformed: {error}"[:500]))
+
+
+def _fields(frame: Frame) -> dict[str, Any]:
+    return {name: value for name, value in frame.fields.items() if name != "ok"}
+
+
+class TaskWorker(_Replies):
+    """The trusted side. `load` comes first; `make_inputs`, then `expect` or `expect_from`, then `judge`."""
+
+    async def load(self, source: Source) -> Task:
+        """Load and check the task file.
+
+        Raises:
+            Stopped: ``rejected``, naming the missing or wrong part and the expected form.
+        """
+        frame = await self.process.request(
+            "load_task", [source.text.encode()], shown_as=source.shown_as, origin=source.origin
+        )
+        try:
+            return parse_task(frame.fields.get("task"))
+        except ValidationError as error:
+            raise _malformed("task description", error) from error
+
+    async def make_inputs(self, case: str, seed: int) -> Values:
+        """Fresh inputs of a case; the task's worker keeps them for the reference."""
+        frame = await self.process.request("make_inputs", case=case, seed=seed)
+        return Values(frame.fields.get("tree"), frame.blobs)
+
+    async def work(self, case: str) -> dict[str, float] | None:
+        """Minimum useful ``bytes`` and ``flops`` of a case, where the task says."""
+        work: Any = (await self.process.request("work", case=case)).fields.get("work")
+        return None if work is None else {str(name): float(value) for name, value in work.items()}
+
+    async def expect(self) -> None:
+        """Run the reference on the inputs made last."""
+        await self.process.request("expect")
+
+    async def expect_from(self, values: Values) -> None:
+        """Take these outputs as the expected ones."""
+        await self.process.request("expect_from", values.blobs, tree=values.tree)
+
+    async def judge(self, values: Values) -> list[OutputComparison]:
+        """Compare outputs with the expected ones, every element."""
+        frame = await self.process.request("judge", values.blobs, tree=values.tree)
+        records: Any = frame.fields.get("outputs")
+        return [self.model(OutputComparison, record) for record in records]
+
+
+class KernelWorker(_Replies):
+    """The untrusted side. `load` comes first, then `set_inputs`, then any of the others."""
+
+    async def load(self, source: Source, task: Task) -> None:
+        """Execute the kernel file and find the entry."""
+        await self.process.request(
+            "load_kernel",
+            [source.text.encode()],
+            shown_as=source.shown_as,
+            origin=source.origin,
+            entry=task.entry,
+            in_place=task.in_place,
+        )
+
+    async def set_inputs(self, values: Values) -> None:
+        """Hand over the inputs of the next calls."""
+        await self.process.request("set_inputs", values.blobs, tree=values.tree)
+
+    async def capture(self) -> Capture:
+        """Run the entry once under the capturing driver."""
+        frame = await self.process.request("capture")
+        records: Any = frame.fields.get("launches")
+        launches = [self.model(CapturedLaunch, record) for record in records]
+        if any(blob not in range(len(frame.blobs)) for launch in launches for blob in launch.assembly.values()):
+            raise _malformed("capture", ValueError("an assembly text is missing"))
+        return Capture(launches, frame.blobs)
+
+    async def call(self) -> Values:
+        """Run the entry once on copies of the inputs; its outputs."""
+        frame = await self.process.request("call")
+        return Values(frame.fields.get("tree"), frame.blobs)
+
+    async def prepare(self, flush_bytes: int) -> None:
+        """Allocate what timing needs; ``flush_bytes`` are written between calls to empty L2."""
+        await self.process.request("prepare", flush_bytes=flush_bytes)
+
+    async def warm_up(self, seconds: float, calls_limit: int) -> WarmUp:
+        """Compile, autotune and call until time or count is reached."""
+        frame = await self.process.request("warm_up", seconds=seconds, calls_limit=calls_limit)
+        return self.model(WarmUp, _fields(frame))
+
+    async def block(self, calls: int, number: int) -> Block:
+        """Time a block of calls; ``number`` chooses among the copies of the inputs."""
+        frame = await self.process.request("block", calls=calls, number=number)
+        return self.model(Block, _fields(frame))
+
+    async def call_times(self, calls: int) -> list[float]:
+        """Host call to completion, in microseconds."""
+        times: Any = (await self.process.request("call_times", calls=calls)).fields.get("call_us")
+        return [float(value) for value in times]
+
+    async def profile(self) -> None:
+        """One call inside the range ``BIG_OP``."""
+        await self.process.request("profile")
+
+
+@contextlib.asynccontextmanager
+async def task_worker(python: str, *, limits: Limits, device: str) -> AsyncGenerator[TaskWorker]:
+    """A process for the task file, its tensors on ``device``."""
+    async with start_worker(python, "task", limits=limits, device=device) as process:
+        yield TaskWorker(process)
+
+
+@contextlib.asynccontextmanager
+async def capture_worker(python: str, *, limits: Limits, target: TargetFacts) -> AsyncGenerator[KernelWorker]:
+    """A process that compiles a kernel file's launches for a target; no GPU is touched."""
+    async with start_worker(python, "capture", limits=limits, target=target.model_dump()) as process:
+        yield KernelWorker(process)
+
+
+@contextlib.asynccontextmanager
+async def interpreter_worker(python: str, *, limits: Limits, target: TargetFacts) -> AsyncGenerator[KernelWorker]:
+    """A process that runs a kernel file in Triton's interpreter, on the CPU."""
+    async with start_worker(python, "interpret", limits=limits, target=target.model_dump()) as process:
+        yield KernelWorker(process)
+
+
+@contextlib.asynccontextmanager
+async def gpu_worker(python: str, *, limits: Limits, wrapper: Sequence[str] = ()) -> AsyncGenerator[KernelWorker]:
+    """A process that runs a kernel file on the GPU, by itself or under a profiler's command."""
+    async with start_worker(python, "cuda", limits=limits, device="cuda:0", wrapper=wrapper) as process:
+        yield KernelWorker(process)
+
+
+class GpuFacts(Wire):
+    """The GPU that the worker's torch sees."""
+
+    name: str
+    capability: int
+    sm_count: int
+    memory_bytes: int
+    l2_bytes: int
+    cuda: str | None
+    device_count: int
+
+
+class Environment(Wire):
+    """What the worker's interpreter has; `problem` says why kernels can't be evaluated in it."""
+
+    python: str | None = None
+    executable: str
+    torch: str | None = None
+    triton: str | None = None
+    numpy: str | None = None
+    nvtx: str | None = None
+    gpu: GpuFacts | None = None
+    problem: Problem | None = None
+
+
+async def probe(python: str, *, limits: Limits) -> Environment:
+    """Start a worker that only looks around."""
+    try:
+        async with start_worker(python, "probe", limits=limits) as process:
+            facts = await process.hello()
+            return _Replies.model(Environment, facts)
+    except Stopped as stopped:
+        return Environment(executable=python, problem=stopped.problem)

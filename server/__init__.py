@@ -1,0 +1,1 @@
+"""MCP tools, prompts, resources and the command line."""

@@ -1,0 +1,198 @@
+"""The MCP server: tools, prompts and resources put together."""
+
+import difflib
+from typing import Annotated, Any, Final
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult
+from pydantic import Field
+
+from .. import __version__
+from . import prompt_registry, resources
+from .results import respond
+from .services import Services
+from .settings import Settings
+from .tools import benchmark, compile_kernel, hardware_spec, profile_ncu, run_correctness
+from .tools.parameters import Cases, Kernel, OptionalBaseline, Progress, TargetName, TaskFile
+
+NAME: Final = "tritonforge"
+INSTRUCTIONS: Final = """\
+Makes Triton kernels faster with evidence. The loop:
+1. hardware_spec: what is optimized for, and what works here (without a GPU: compile facts and the interpreter).
+2. A task file says how the kernel is called: ENTRY, CASES, make_inputs, reference, TOLERANCE, work. The prompt \
+generate_tests explains how to write one. Never weaken it later.
+3. compile_kernel on the baseline: registers, spills, occupancy, tensor cores, access widths, and ranked observations.
+4. benchmark the baseline and profile_ncu it (GPU): where the time goes and why.
+5. One idea at a time. Write a candidate with the same entry and signature; predict what will change.
+6. compile_kernel: did the compiler do it? Equal code_hash means that nothing changed.
+7. run_correctness: wrong or failing candidates are mended with problem.line, likely_cause and likely_fix, or dropped.
+8. benchmark the candidate against the baseline: believe comparison (faster, slower, same, ambiguous), not ratio alone.
+9. Keep it only if faster. Stop after 8 rounds, at the speed of light, or when two ideas in a row gain nothing.
+Every result has kind, summary and next_step; anything but kind ok carries problem."""
+
+TOLERATED_ARGUMENTS: Final = frozenset({"wait_for_previous"})
+"""Gemini CLI adds this one to every tool's schema and sends it along."""
+
+
+class ToolServer(MCPServer[Any]):
+    """Refuses unknown names and arguments with the nearest known one; the SDK would ignore stray arguments."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        tools = {tool.name: tool for tool in await self.list_tools()}
+        if name not in tools:
+            near = difflib.get_close_matches(name, list(tools), n=1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise ToolError(f"There is no tool {name!r}. {hint}The tools are: {', '.join(tools)}.")
+        known: list[str] = list(tools[name].input_schema.get("properties", {}))
+        unknown = [argument for argument in arguments if argument not in known and argument not in TOLERATED_ARGUMENTS]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], known, n=1)
+            hint = f"Did you mean {near[0]!r}? " if near else ""
+            raise ToolError(f"{name} has no argument {unknown[0]!r}. {hint}It takes: {', '.join(known)}.")
+        accepted = {argument: value for argument, value in arguments.items() if argument not in TOLERATED_ARGUMENTS}
+        return await super().call_tool(name, accepted, context)
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        prompts = {prompt.name: prompt for prompt in await self.list_prompts()}
+        if name not in prompts:
+            near = difflib.get_close_matches(name, list(prompts), n=1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise MCPError(INVALID_PARAMS, f"There is no prompt {name!r}. {hint}The prompts are: {', '.join(prompts)}.")
+        given = arguments or {}
+        expected = prompts[name].arguments or []
+        missing = [argument.name for argument in expected if argument.required and argument.name not in given]
+        if missing:
+            raise MCPError(INVALID_PARAMS, f"The prompt {name} needs {', '.join(missing)}.")
+        return await super().get_prompt(name, arguments, context)
+
+
+def build_server(settings: Settings) -> MCPServer[Any]:
+    """A server with all tools, prompts and resources; nothing is started before the first call."""
+    services = Services(settings)
+    server = ToolServer(
+        NAME,
+        title="TritonForge",
+        instructions=INSTRUCTIONS,
+        version=__version__,
+        log_level="WARNING",
+    )
+    _register_tools(server, services)
+    prompt_registry.register(server)
+    resources.register(server, services)
+    return server
+
+
+def _progress(context: Context[Any, Any]) -> Progress:
+    async def report(done: float, total: float, message: str) -> None:
+        await context.report_progress(done, total, message)
+
+    return report
+
+
+def _register_tools(server: MCPServer[Any], services: Services) -> None:
+    @server.tool(
+        hardware_spec.NAME,
+        title=hardware_spec.TITLE,
+        description=hardware_spec.DESCRIPTION,
+        annotations=hardware_spec.ANNOTATIONS,
+        meta={"anthropic/alwaysLoad": True},
+    )
+    async def _hardware_spec(  # pyright: ignore[reportUnusedFunction]
+        context: Context[Any, Any], target: TargetName = None
+    ) -> Annotated[CallToolResult, hardware_spec.HardwareResult]:
+        return await respond(
+            hardware_spec.HardwareResult,
+            lambda: hardware_spec.hardware_spec(services, _progress(context), target=target),
+        )
+
+    @server.tool(
+        compile_kernel.NAME,
+        title=compile_kernel.TITLE,
+        description=compile_kernel.DESCRIPTION,
+        annotations=compile_kernel.ANNOTATIONS,
+        meta={"anthropic/alwaysLoad": True},
+    )
+    async def _compile_kernel(  # pyright: ignore[reportUnusedFunction]
+        context: Context[Any, Any],
+        kernel: Kernel,
+        task: TaskFile,
+        target: TargetName = None,
+        cases: Cases = None,
+    ) -> Annotated[CallToolResult, compile_kernel.CompileResult]:
+        return await respond(
+            compile_kernel.CompileResult,
+            lambda: compile_kernel.compile_kernel(
+                services, _progress(context), kernel=kernel, task=task, target=target, cases=cases
+            ),
+        )
+
+    @server.tool(
+        run_correctness.NAME,
+        title=run_correctness.TITLE,
+        description=run_correctness.DESCRIPTION,
+        annotations=run_correctness.ANNOTATIONS,
+    )
+    async def _run_correctness(  # pyright: ignore[reportUnusedFunction]
+        context: Context[Any, Any],
+        kernel: Kernel,
+        task: TaskFile,
+        baseline: OptionalBaseline = None,
+        cases: Cases = None,
+        seeds: Annotated[
+            int,
+            Field(
+                ge=1,
+                le=run_correctness.SEEDS_LIMIT,
+                description="Random inputs a case, 1 to 20. Default: 3.",
+            ),
+        ] = run_correctness.DEFAULT_SEEDS,
+    ) -> Annotated[CallToolResult, run_correctness.CorrectnessResult]:
+        return await respond(
+            run_correctness.CorrectnessResult,
+            lambda: run_correctness.run_correctness(
+                services, _progress(context), kernel=kernel, task=task, baseline=baseline, cases=cases, seeds=seeds
+            ),
+        )
+
+    @server.tool(
+        benchmark.NAME,
+        title=benchmark.TITLE,
+        description=benchmark.DESCRIPTION,
+        annotations=benchmark.ANNOTATIONS,
+    )
+    async def _benchmark(  # pyright: ignore[reportUnusedFunction]
+        context: Context[Any, Any],
+        kernel: Kernel,
+        task: TaskFile,
+        baseline: OptionalBaseline = None,
+        cases: Cases = None,
+    ) -> Annotated[CallToolResult, benchmark.BenchmarkResult]:
+        return await respond(
+            benchmark.BenchmarkResult,
+            lambda: benchmark.benchmark(
+                services, _progress(context), kernel=kernel, task=task, baseline=baseline, cases=cases
+            ),
+        )
+
+    @server.tool(
+        profile_ncu.NAME,
+        title=profile_ncu.TITLE,
+        description=profile_ncu.DESCRIPTION,
+        annotations=profile_ncu.ANNOTATIONS,
+    )
+    async def _profile_ncu(  # pyright: ignore[reportUnusedFunction]
+        context: Context[Any, Any],
+        kernel: Kernel,
+        task: TaskFile,
+        cases: Cases = None,
+    ) -> Annotated[CallToolResult, profile_ncu.ProfileResult]:
+        return await respond(
+            profile_ncu.ProfileResult,
+            lambda: profile_ncu.profile_ncu(services, _progress(context), kernel=kernel, task=task, cases=cases),
+        )

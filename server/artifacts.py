@@ -1,0 +1,74 @@
+"""Files that a result links to instead of quoting: stored by content, served as resources."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from ..sandbox.errors import Stopped
+from ..sandbox.outcome import Kind, Problem
+
+SCHEME = "tritonforge://artifacts/"
+DIGEST_LENGTH = 16
+_DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
+
+
+class Artifact(NamedTuple):
+    """One stored file."""
+
+    path: Path
+    digest: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        return f"{SCHEME}{self.digest}/{self.name}"
+
+
+class ArtifactStore:
+    """Content-addressed files under ``<state folder>/artifacts``."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._root = state_dir / "artifacts"
+
+    async def put(self, name: str, data: bytes) -> Artifact:
+        """Store ``data``; the same content under the same name is stored once.
+
+        Raises:
+            Stopped: ``unavailable``, where the state folder can't be written.
+        """
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[-120:]
+        digest = hashlib.sha256(data).hexdigest()[:DIGEST_LENGTH]
+        path = self._root / digest / safe
+        try:
+            await anyio.to_thread.run_sync(_write, path, data)
+        except OSError as error:
+            raise Stopped(
+                Kind.UNAVAILABLE,
+                Problem(
+                    stage="environment",
+                    message=f"artifacts can't be stored in {self._root}: {error.strerror}",
+                    likely_fix="Start the server with --state-dir naming a folder that it may write.",
+                ),
+            ) from error
+        return Artifact(path, digest, safe)
+
+    def find(self, digest: str, name: str) -> Path | None:
+        """The path of a stored file; None where there is none of that name."""
+        if not _DIGEST.fullmatch(digest) or not _NAME.fullmatch(name) or name in {".", ".."}:
+            return None
+        path = self._root / digest / name
+        return path if path.is_file() else None
+
+
+def _write(path: Path, data: bytes) -> None:
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written aside and renamed: a reader never sees half a file.
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_bytes(data)
+    partial.replace(path)

@@ -1,0 +1,189 @@
+"""The command line: no subcommand serves MCP over stdio; doctor, demo and call work from a shell or a script."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Final, cast
+
+import anyio
+
+from .. import __version__
+from ..sandbox.process import abandon
+from .settings import Settings, from_environment
+
+OK: Final = 0
+FAILED: Final = 1
+MISUSE: Final = 2
+
+EPILOG: Final = """\
+examples:
+  tritonforge-mcp                      serve MCP over stdio (what an MCP client starts)
+  tritonforge-mcp doctor               what works on this machine, and why not
+  tritonforge-mcp demo                 the loop on one small kernel, without a GPU too
+  tritonforge-mcp call compile_kernel --kernel k.py --task t.py --target h100 --json
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit code: 0 ok, 1 an outcome other than ok, 2 misuse."""
+    # Options of `call` after the tool's name are the tool's own.
+    parser = _parser()
+    known, rest = parser.parse_known_args(arguments)
+    if rest and known.command != "call":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    settings = from_environment(python=known.python, state_dir=known.state_dir)
+    match known.command:
+        case None | "serve":
+            return _serve(settings)
+        case "doctor":
+            from .doctor import doctor
+
+            return anyio.run(doctor, settings, known.json)
+        case "demo":
+            from .demo import demo
+
+            return anyio.run(demo, settings)
+        case _:
+            return _call(settings, known.tool, rest, known.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--python",
+        metavar="PATH",
+        default=argparse.SUPPRESS,
+        help="interpreter of the workers, with torch and triton: the one your model runs in (default: this one; "
+        "also TRITONFORGE_PYTHON)",
+    )
+    shared.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        default=argparse.SUPPRESS,
+        help="where reports and other artifacts are kept (default: .tritonforge; also TRITONFORGE_STATE_DIR)",
+    )
+    parser = argparse.ArgumentParser(
+        prog="tritonforge-mcp",
+        description="MCP tool server that makes Triton kernels faster with evidence. Without a command it serves MCP "
+        "over stdio.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[shared],
+        allow_abbrev=False,
+    )
+    parser.set_defaults(python=None, state_dir=None, command=None)
+    parser.add_argument("--version", action="version", version=f"tritonforge-mcp {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    commands.add_parser("serve", parents=[shared], help="serve MCP over stdio (the default)")
+    doctor = commands.add_parser("doctor", parents=[shared], help="what works on this machine, and why not")
+    doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
+    commands.add_parser("demo", parents=[shared], help="show the loop on one small kernel; needs no GPU")
+    call = commands.add_parser(
+        "call",
+        parents=[shared],
+        help="run one tool through the same path as an MCP client",
+        usage="tritonforge-mcp call TOOL [--key value ...] [--json]",
+        allow_abbrev=False,
+    )
+    call.add_argument(
+        "tool", metavar="TOOL", help="hardware_spec, compile_kernel, run_correctness, benchmark, profile_ncu"
+    )
+    call.add_argument("--json", action="store_true", help="print exactly the structured result")
+    return parser
+
+
+def _serve(settings: Settings) -> int:
+    from .app import build_server
+
+    # The SDK ends only when stdin does; clients also send signals, and a worker must not outlive us.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_at_once)
+    server = build_server(settings)
+    anyio.run(server.run_stdio_async)
+    return OK
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    abandon()
+    os._exit(128 + number)
+
+
+def _call(settings: Settings, tool: str, rest: list[str], as_json: bool) -> int:
+    from mcp.client import Client
+
+    from .app import build_server
+
+    async def call() -> int:
+        async with Client(build_server(settings)) as client:
+            tools = {found.name: found for found in (await client.list_tools()).tools}
+            if tool not in tools:
+                return _misuse(f"there is no tool {tool!r}; the tools are {', '.join(tools)}")
+            try:
+                arguments = parse_arguments(rest, tools[tool].input_schema)
+            except ValueError as error:
+                return _misuse(str(error))
+            result = await client.call_tool(tool, arguments)
+            text = "\n".join(str(getattr(block, "text", "")) for block in result.content)
+            if result.is_error:
+                return _misuse(text)
+            structured = cast(dict[str, Any], result.structured_content)
+            print(json.dumps(structured, indent=2) if as_json else text)  # noqa: T201
+            return OK if structured["kind"] == "ok" else FAILED
+
+    return anyio.run(call)
+
+
+def parse_arguments(rest: Sequence[str], schema: dict[str, Any]) -> dict[str, Any]:
+    """``--key value`` pairs as arguments of a tool with this input schema.
+
+    Dashes in keys stand for underscores; a list is given as a,b or by repeating the key; ``--key=value`` works too.
+
+    Raises:
+        ValueError: an unknown key, a key without a value, a repeated scalar, or a value of the wrong type.
+    """
+    properties: dict[str, Any] = schema.get("properties", {})
+    arguments: dict[str, Any] = {}
+    words = list(rest)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            raise ValueError(f"{word!r} stands alone; arguments are given as --key value")
+        key, has_value, value = word[2:].partition("=")
+        name = key.replace("-", "_")
+        if name not in properties:
+            shown = ", ".join("--" + known.replace("_", "-") for known in properties)
+            raise ValueError(f"there is no argument --{key}; there are {shown}")
+        if not has_value:
+            if not words:
+                raise ValueError(f"--{key} needs a value")
+            value = words.pop(0)
+        kinds = _types(properties[name])
+        if "array" in kinds:
+            arguments.setdefault(name, []).extend(part for part in value.split(",") if part)
+        elif name in arguments:
+            raise ValueError(f"--{key} is given twice")
+        elif "integer" in kinds:
+            try:
+                arguments[name] = int(value)
+            except ValueError:
+                raise ValueError(f"--{key} must be a whole number, not {value!r}") from None
+        else:
+            arguments[name] = value
+    missing = [name for name in schema.get("required", []) if name not in arguments]
+    if missing:
+        raise ValueError(f"missing: {', '.join('--' + name.replace('_', '-') for name in missing)}")
+    return arguments
+
+
+def _types(schema: dict[str, Any]) -> set[str]:
+    options: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    return {str(option.get("type")) for option in options}
+
+
+def _misuse(message: str) -> int:
+    print(f"tritonforge-mcp: {message}", file=sys.stderr)  # noqa: T201
+    return MISUSE

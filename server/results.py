@@ -1,0 +1,85 @@
+"""The form that every tool's result has, and the one place where an early end becomes a result."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from mcp_types import CallToolResult, TextContent
+from pydantic import ValidationError
+
+from ..sandbox.errors import Stopped
+from ..sandbox.outcome import Kind, Problem
+from ..sandbox.wire import Wire
+
+TEXT_LIMIT = 9000
+"""Characters of a result's text: clients cut between 10,000 and 12,000."""
+
+
+class Result(Wire):
+    """What all results have in common."""
+
+    kind: Kind
+    """How it ended; anything but `ok` comes with `problem`."""
+    summary: str
+    """The essentials in a few lines."""
+    next_step: str | None = None
+    """What to do next, where there is an obvious step."""
+    problem: Problem | None = None
+    """Why it did not end in `ok`: stage, message, place, likely cause and fix."""
+    artifacts: list[str] = []
+    """Resource URIs of files too large for a result."""
+
+
+R = TypeVar("R", bound=Result)
+
+
+async def respond(model: type[R], evaluate: Callable[[], Awaitable[R]]) -> CallToolResult:
+    """Run an evaluation; its result, or the outcome that it stopped with, as a tool result.
+
+    The structured content and the text each stand alone: some clients show their model only one of them.
+    """
+    try:
+        result = await evaluate()
+    except Stopped as stopped:
+        result = ended(model, stopped.kind, stopped.problem)
+    except ValidationError as error:
+        # Only worker data is validated inside an evaluation: a malformed reply is the worker's doing.
+        problem = Problem(stage="worker", message=f"a worker's reply is malformed: {error.error_count()} errors")
+        result = ended(model, Kind.CHEATING, problem)
+    return CallToolResult(
+        content=[TextContent(type="text", text=text(result))],
+        structured_content=result.model_dump(mode="json"),
+    )
+
+
+def ended(model: type[R], kind: Kind, problem: Problem) -> R:
+    """A result that carries only its outcome."""
+    where = f" ({problem.file}, line {problem.line})" if problem.file and problem.line else ""
+    return model(
+        kind=kind,
+        summary=f"{kind}: {problem.message}{where}",
+        problem=problem,
+        next_step=problem.likely_fix,
+    )
+
+
+def text(result: Result) -> str:
+    """The same facts as the structured content, for a reader."""
+    parts = [result.summary]
+    problem = result.problem
+    if problem is not None:
+        if problem.message not in result.summary:
+            parts.append(problem.message)
+        if problem.excerpt:
+            parts.append(problem.excerpt)
+        if problem.likely_cause:
+            parts.append(f"Likely cause: {problem.likely_cause}")
+        if problem.likely_fix and problem.likely_fix != result.next_step:
+            parts.append(f"Likely fix: {problem.likely_fix}")
+        if problem.output:
+            parts.append(f"It printed:\n{problem.output}")
+    if result.next_step:
+        parts.append(f"Next: {result.next_step}")
+    if result.artifacts:
+        parts.append("Artifacts: " + " ".join(result.artifacts))
+    whole = "\n".join(parts)
+    return whole if len(whole) <= TEXT_LIMIT else whole[:TEXT_LIMIT] + "\n[cut]"

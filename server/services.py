@@ -1,0 +1,104 @@
+"""What the tools share in one server process: settings, knowledge of the machine, the GPU's lock, artifacts."""
+
+from pathlib import Path
+
+import anyio
+
+from ..profiling.hardware.catalog import UnknownTarget, find_gpu, resolve_target
+from ..profiling.hardware.model import Gpu, Target
+from ..sandbox.errors import Stopped, rejected
+from ..sandbox.outcome import Kind, Problem
+from ..sandbox.workers import Environment, TargetFacts, probe
+from .artifacts import ArtifactStore
+from .settings import Settings
+
+GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""One of these exists wherever an NVIDIA GPU can be used (the second under WSL)."""
+
+
+class Services:
+    """State of one server process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.artifacts = ArtifactStore(settings.state_dir)
+        self.gpu_lock = anyio.Lock()
+        """Held while something is timed or profiled: one measurement on the GPU at a time."""
+        self._environment: Environment | None = None
+        self._probing = anyio.Lock()
+
+    async def environment(self) -> Environment:
+        """What the workers' interpreter has; looked up once, unless it had a problem."""
+        async with self._probing:
+            if self._environment is None or self._environment.problem is not None:
+                self._environment = await probe(self.settings.python, limits=self.settings.limits)
+            return self._environment
+
+    async def has_gpu(self) -> bool:
+        """Whether workers can use a GPU. Where the driver has no device file, no worker is started to find out."""
+        if not any(path.exists() for path in GPU_DEVICE_FILES):
+            return False
+        return (await self.environment()).gpu is not None
+
+    async def require_gpu(self, stage: str) -> Environment:
+        """The environment with its GPU.
+
+        Raises:
+            Stopped: ``unavailable``, with the remedy.
+        """
+        if not any(path.exists() for path in GPU_DEVICE_FILES):
+            raise Stopped(
+                Kind.UNAVAILABLE,
+                Problem(
+                    stage=stage,
+                    message="this machine has no NVIDIA GPU (no /dev/nvidiactl)",
+                    likely_fix="Run the server on a machine with an H100-class GPU. Here, compile_kernel tells what "
+                    "the compiler did for any target, and run_correctness uses Triton's interpreter.",
+                ),
+            )
+        environment = await self.environment()
+        if environment.problem is not None:
+            raise Stopped(Kind.UNAVAILABLE, environment.problem)
+        if environment.gpu is None:
+            raise Stopped(
+                Kind.UNAVAILABLE,
+                Problem(
+                    stage=stage,
+                    message=f"torch {environment.torch} of {environment.executable} sees no GPU; the driver is there",
+                    likely_fix="Install a CUDA build of torch there, or point --python at one that has it.",
+                ),
+            )
+        return environment
+
+    async def target(self, name: str | None) -> Target:
+        """The target asked for; by default this machine's GPU, else the setting.
+
+        Raises:
+            Stopped: ``rejected``, for a name that is no target.
+        """
+        if name is None:
+            gpu = await self.gpu()
+            name = gpu.name if gpu is not None else self.settings.target
+        try:
+            return resolve_target(name)
+        except UnknownTarget as error:
+            raise rejected("target", str(error)) from None
+
+    async def gpu(self) -> Gpu | None:
+        """The catalogue's entry of this machine's GPU."""
+        if not await self.has_gpu():
+            return None
+        facts = (await self.environment()).gpu
+        assert facts is not None
+        return find_gpu(facts.name, facts.memory_bytes, facts.sm_count)
+
+
+def target_facts(target: Target) -> TargetFacts:
+    """What a worker needs to know of a target."""
+    return TargetFacts(
+        name=target.name,
+        capability=target.capability,
+        sm_count=target.gpu.sm_count if target.gpu is not None else None,
+        shared_bytes_per_block=target.limits.shared_bytes_per_block,
+        registers_per_sm=target.limits.registers_per_sm,
+    )

@@ -1,0 +1,30 @@
+"""How this server is set up: one object, from the command line and the environment."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..sandbox.limits import Limits
+from ..sandbox.wire import Wire
+
+
+class Settings(Wire):
+    """Settings of one server process."""
+
+    python: str = sys.executable
+    """The interpreter that workers use: the environment that the user's model runs in."""
+    state_dir: Path = Path(".tritonforge")
+    """Where reports and other artifacts are kept; made when the first one is stored."""
+    limits: Limits = Limits()
+    target: str = "h100"
+    """What is compiled for where a call names no target and this machine has no GPU."""
+
+
+def from_environment(
+    *, python: str | None = None, state_dir: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Settings:
+    """Command-line values first, then ``TRITONFORGE_PYTHON`` and ``TRITONFORGE_STATE_DIR``, then the defaults."""
+    chosen_python = python or environment.get("TRITONFORGE_PYTHON") or sys.executable
+    chosen_state = state_dir or environment.get("TRITONFORGE_STATE_DIR") or ".tritonforge"
+    return Settings(python=chosen_python, state_dir=Path(chosen_state).expanduser().absolute())

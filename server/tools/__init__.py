@@ -1,0 +1,1 @@
+"""One module a tool: its result model, its description and its handler."""

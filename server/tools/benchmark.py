@@ -1,0 +1,396 @@
+"""benchmark: paired, interleaved timing of a kernel against its baseline."""
+
+import random
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+from mcp_types import ToolAnnotations
+
+from ...profiling.comparison import Comparison, Outcome, PairBlock, WeightedCase, combine, compare, log_ratios
+from ...profiling.hardware.model import Gpu
+from ...profiling.roofline import speed_of_light
+from ...profiling.statistics import median, spread
+from ...sandbox.errors import Stopped, rejected
+from ...sandbox.outcome import Kind, Problem
+from ...sandbox.source import Source, read_source
+from ...sandbox.task import Task
+from ...sandbox.wire import Wire
+from ...sandbox.workers import Block, KernelWorker, TaskWorker, Values, gpu_worker, task_worker
+from ..results import Result
+from ..services import Services
+from .parameters import Progress
+
+NAME: Final = "benchmark"
+TITLE: Final = "Time a kernel against its baseline"
+DESCRIPTION: Final = """\
+Times the entry on the GPU, and the baseline's beside it: separate processes, interleaved ABBA blocks in random \
+order, L2 flushed before every call, input buffers rotated, device times from CUPTI. One call of each case is \
+checked against the reference first. Needs a GPU.
+Returns cases[]: device_us (first kernel start to last kernel end), kernel_us (sum of kernels), call_us (host call \
+to completion), ratio = baseline time / candidate time (above 1 is faster) with its 95 % interval \
+ratio_low..ratio_high, comparison (faster, slower, same, ambiguous), min_detectable_pct, speed_of_light_pct where \
+the task gives work(); and score, the weighted geometric mean. Without a baseline ratios are null. Believe \
+comparison, not ratio alone."""
+ANNOTATIONS: Final = ToolAnnotations(
+    title=TITLE, read_only_hint=True, idempotent_hint=False, destructive_hint=False, open_world_hint=False
+)
+
+BLOCKS: Final = 12
+"""ABBA blocks a case: enough for an interval of the median that is 0.1 to 0.4 % wide on kernels of 70 us and more."""
+CALLS_PER_BLOCK: Final = 10
+BLOCK_LIMIT_US: Final = 30_000.0
+WARM_UP_S: Final = 0.3
+WARM_UP_CALLS: Final = 200
+CALL_TIMES: Final = 20
+FLUSH_BYTES: Final = 256 << 20
+"""Written before each call: more than four times the largest L2 of the catalogue's Hopper GPUs."""
+KERNELS_SHOWN: Final = 5
+
+
+class KernelTime(Wire):
+    """One kernel or copy of the entry."""
+
+    name: str
+    us: float
+    """Mean time a call."""
+
+
+class CaseTimes(Wire):
+    """One case's times and, where there is a baseline, the comparison."""
+
+    case: str
+    kernel_us: float
+    """Time that the device spends in the entry's kernels and copies, median over all samples."""
+    device_us: float
+    """First start to last end on the device, median; the ratio compares these."""
+    device_us_mad: float
+    """Median absolute deviation of `device_us`."""
+    call_us: float
+    """Host call to completion, launch overhead included, median."""
+    kernels: list[KernelTime]
+    """What the time goes to, longest first."""
+    sm_clock_hz: float | None
+    """SM clock just after the blocks, median; null where NVML does not say."""
+    baseline_kernel_us: float | None = None
+    baseline_device_us: float | None = None
+    baseline_call_us: float | None = None
+    ratio: float | None = None
+    """Baseline time over candidate time: above 1 is faster."""
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    comparison: Outcome | None = None
+    min_detectable_pct: float | None = None
+    """Smallest change of time that this measurement would have seen."""
+    call_ratio: float | None = None
+    """The same ratio for `call_us`, without an interval: what reaches a caller who waits for each call."""
+    speed_of_light_pct: float | None = None
+    """Floor time (from the task's work and data-sheet peaks) over `device_us`."""
+    bound: str | None = None
+    """`memory` or `compute`: which floor is the higher."""
+    samples: int
+    """Timed calls, of both sides."""
+    notes: list[str] = []
+
+
+class BenchmarkResult(Result):
+    """What `benchmark` returns."""
+
+    gpu: str | None = None
+    cases: list[CaseTimes] = []
+    score: Comparison | None = None
+    """Weighted geometric mean of the cases' ratios; null without a baseline."""
+
+
+class Side(NamedTuple):
+    """One of the two kernels, with what was measured of it in one case."""
+
+    worker: KernelWorker
+    blocks: list[list[float]]
+    kernel_us: list[float]
+    clocks: list[float]
+    kernels: dict[str, list[float]]
+
+
+async def benchmark(
+    services: Services,
+    progress: Progress,
+    *,
+    kernel: str,
+    task: str,
+    baseline: str | None = None,
+    cases: list[str] | None = None,
+) -> BenchmarkResult:
+    """Time the chosen cases.
+
+    Raises:
+        Stopped: any failing outcome; ``unavailable`` without a GPU.
+    """
+    kernel_source, task_source = read_source(kernel, "kernel"), read_source(task, "task")
+    baseline_source = None if baseline is None else read_source(baseline, "baseline")
+    environment = await services.require_gpu("benchmark")
+    assert environment.gpu is not None
+    gpu = await services.gpu()
+    settings = services.settings
+    results: list[CaseTimes] = []
+    weighted: list[WeightedCase] = []
+    async with (
+        services.gpu_lock,
+        task_worker(settings.python, limits=settings.limits, device="cuda:0") as tasks,
+        gpu_worker(settings.python, limits=settings.limits) as candidate,
+        _optional_worker(services, baseline_source) as other,
+    ):
+        spec = await tasks.load(task_source)
+        chosen = [case for case in spec.select(cases) if cases is not None or not spec.cases[case].small]
+        if not chosen:
+            raise rejected("task", "every case is marked small, for the CPU interpreter", fix="Add a case to time.")
+        await candidate.load(kernel_source, spec)
+        if other is not None and baseline_source is not None:
+            with _named("the baseline"):
+                await other.load(baseline_source, spec)
+        for number, case in enumerate(chosen):
+            await progress(number, len(chosen), f"timing case {case}")
+            times, comparison = await _measure(case, spec, tasks, candidate, other, gpu)
+            results.append(times)
+            if comparison is not None:
+                weighted.append(WeightedCase(spec.cases[case].weight, comparison[0], comparison[1]))
+    score = combine(weighted) if weighted else None
+    return BenchmarkResult(
+        kind=Kind.OK,
+        summary=_summary(environment.gpu.name, results, score),
+        next_step=_next_step(score),
+        gpu=environment.gpu.name,
+        cases=results,
+        score=score,
+    )
+
+
+@asynccontextmanager
+async def _optional_worker(services: Services, source: Source | None) -> AsyncGenerator[KernelWorker | None]:
+    if source is None:
+        yield None
+        return
+    async with gpu_worker(services.settings.python, limits=services.settings.limits) as worker:
+        yield worker
+
+
+class _named:
+    """Says whose failure it was, where two kernels run."""
+
+    def __init__(self, whose: str) -> None:
+        self._whose = whose
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Stopped):
+            message = f"{self._whose} failed: {error.problem.message}"
+            raise Stopped(error.kind, error.problem.model_copy(update={"message": message})) from error
+
+
+async def _measure(
+    case: str,
+    spec: Task,
+    tasks: TaskWorker,
+    candidate: KernelWorker,
+    other: KernelWorker | None,
+    gpu: Gpu | None,
+) -> tuple[CaseTimes, tuple[Comparison, list[float]] | None]:
+    inputs = await tasks.make_inputs(case, secrets.randbelow(1 << 31))
+    await candidate.set_inputs(inputs)
+    if other is not None:
+        await other.set_inputs(inputs)
+    await _check(case, spec, tasks, candidate, other)
+    sides = [Side(worker, [], [], [], {}) for worker in (candidate, other) if worker is not None]
+    call_us = 0.0
+    for side in sides:
+        await side.worker.prepare(FLUSH_BYTES)
+        warm = await side.worker.warm_up(WARM_UP_S, WARM_UP_CALLS)
+        call_us = max(call_us, warm.call_us)
+    calls = max(1, min(CALLS_PER_BLOCK, int(BLOCK_LIMIT_US / call_us)))
+    pairs: list[PairBlock] = []
+    for number in range(BLOCKS):
+        order = sides if random.random() < 0.5 else sides[::-1]
+        times: dict[int, list[float]] = {id(side): [] for side in sides}
+        # ABBA: each side once early and once late, so that drift within the block cancels.
+        for side in [*order, *order[::-1]]:
+            times[id(side)] += _take(side, await side.worker.block(calls, number), calls)
+        if len(sides) == 2:
+            pairs.append(PairBlock(baseline_us=times[id(sides[1])], candidate_us=times[id(sides[0])]))
+    call_times = [median(await side.worker.call_times(CALL_TIMES)) for side in sides]
+    comparison = (compare(pairs), log_ratios(pairs)) if pairs else None
+    work = await tasks.work(case) if spec.has_work else None
+    return _case_times(case, sides, call_times, comparison, work, gpu, inputs), comparison
+
+
+async def _check(case: str, spec: Task, tasks: TaskWorker, candidate: KernelWorker, other: KernelWorker | None) -> None:
+    """A wrong kernel's time is worth nothing: one call is compared before the clock starts."""
+    if spec.has_reference:
+        await tasks.expect()
+    elif other is not None:
+        with _named("the baseline"):
+            await tasks.expect_from(await other.call())
+    else:
+        return
+    for output in await tasks.judge(await candidate.call()):
+        if output.mismatch is not None or output.wrong_elements:
+            what = output.mismatch or f"{output.where}: {output.wrong_elements:,} of {output.elements:,} elements wrong"
+            raise Stopped(
+                Kind.WRONG,
+                Problem(
+                    stage="compare",
+                    message=f"case {case}: the results are wrong, so nothing was timed: {what}",
+                    likely_fix="Run run_correctness for the place and size of the worst error.",
+                ),
+            )
+
+
+def _take(side: Side, block: Block, calls: int) -> list[float]:
+    if len(block.samples) != calls:
+        raise Stopped(
+            Kind.UNAVAILABLE,
+            Problem(
+                stage="benchmark",
+                message=f"CUPTI recorded {len(block.samples)} of {calls} timed calls",
+                likely_cause="Another profiler is active in this process or on this GPU.",
+                likely_fix="End other profilers and time again.",
+            ),
+        )
+    if any(sample.activities == 0 for sample in block.samples):
+        raise rejected(
+            "benchmark",
+            "a timed call put nothing on the GPU: no kernel and no copy was recorded",
+            fix="The entry must do its work on the GPU in every call; it must not return a cached result.",
+        )
+    side.blocks.append([sample.device_us for sample in block.samples])
+    side.kernel_us.extend(sample.kernel_us for sample in block.samples)
+    if block.sm_clock_hz is not None:
+        side.clocks.append(block.sm_clock_hz)
+    for name, us in block.kernels.items():
+        side.kernels.setdefault(name, []).append(us)
+    return side.blocks[-1]
+
+
+def _case_times(
+    case: str,
+    sides: list[Side],
+    call_times: list[float],
+    comparison: tuple[Comparison, list[float]] | None,
+    work: dict[str, float] | None,
+    gpu: Gpu | None,
+    inputs: Values,
+) -> CaseTimes:
+    candidate = sides[0]
+    device = spread([time for block in candidate.blocks for time in block])
+    notes: list[str] = []
+    light = None
+    if work is not None and gpu is not None:
+        light = speed_of_light(
+            work.get("bytes"),
+            work.get("flops"),
+            duration_us=device.median,
+            memory_bytes_per_s=gpu.memory_bytes_per_s,
+            flops_per_s=_peak(gpu, inputs.tree),
+        )
+        if light.faster_than_light:
+            notes.append(
+                "faster than the data sheet allows for the task's work(): the work was not done, work() is too high, "
+                "or part of the traffic stayed in L2"
+            )
+    if call_times[0] > 2 * device.median and device.median < 50:
+        notes.append(
+            f"launch-bound: a call takes {call_times[0]:.1f} us and the device works {device.median:.1f} us of it; "
+            "fusing launches or a CUDA graph gains more than a faster kernel"
+        )
+    kernels = {name: sum(times) / len(times) for name, times in candidate.kernels.items()}
+    longest = sorted(kernels.items(), key=lambda item: -item[1])[:KERNELS_SHOWN]
+    fields: dict[str, Any] = {}
+    if comparison is not None:
+        baseline, found = sides[1], comparison[0]
+        fields = {
+            "baseline_kernel_us": median(baseline.kernel_us),
+            "baseline_device_us": median([time for block in baseline.blocks for time in block]),
+            "baseline_call_us": call_times[1],
+            "ratio": found.ratio,
+            "ratio_low": found.ratio_low,
+            "ratio_high": found.ratio_high,
+            "comparison": found.comparison,
+            "min_detectable_pct": found.min_detectable_pct,
+            "call_ratio": call_times[1] / call_times[0],
+        }
+    return CaseTimes(
+        case=case,
+        kernel_us=median(candidate.kernel_us),
+        device_us=device.median,
+        device_us_mad=device.mad,
+        call_us=call_times[0],
+        kernels=[KernelTime(name=name, us=us) for name, us in longest],
+        sm_clock_hz=median(candidate.clocks) if candidate.clocks else None,
+        speed_of_light_pct=light.pct if light is not None else None,
+        bound=light.bound if light is not None else None,
+        samples=sum(len(side.kernel_us) for side in sides),
+        notes=notes,
+        **fields,
+    )
+
+
+def _peak(gpu: Gpu, tree: Any) -> float | None:
+    """The highest rate that the inputs' types allow, so that the floor is a true lower bound."""
+    names = _dtypes(tree)
+    if any(name.startswith("float8") for name in names):
+        return gpu.peak_fp8_dense_flops_per_s
+    if names & {"float16", "bfloat16"}:
+        return gpu.peak_bf16_dense_flops_per_s
+    return gpu.peak_tf32_dense_flops_per_s if "float32" in names else None
+
+
+def _dtypes(tree: Any) -> set[str]:
+    """Data types of the tensors in an encoded tree of the task's worker."""
+    if "tensor" in tree:
+        return {str(tree["tensor"]["dtype"])}
+    children = tree.get("list") or tree.get("tuple") or [item for _, item in tree.get("dict", ())]
+    return {name for child in children for name in _dtypes(child)}
+
+
+def _summary(gpu: str, results: list[CaseTimes], score: Comparison | None) -> str:
+    lines: list[str] = []
+    if score is not None:
+        lines.append(
+            f"{score.comparison.upper()}: {score.ratio:.3f}x of the baseline's speed over all cases (95 % interval "
+            f"{score.ratio_low:.3f} to {score.ratio_high:.3f}) on {gpu}."
+        )
+    else:
+        lines.append(f"Timed on {gpu}; no baseline was given, so nothing is compared.")
+    for times in results:
+        line = (
+            f"- {times.case}: {times.device_us:.2f} us on the device (kernels {times.kernel_us:.2f}, whole call "
+            f"{times.call_us:.1f})"
+        )
+        if times.ratio is not None and times.baseline_device_us is not None:
+            line += (
+                f", baseline {times.baseline_device_us:.2f} us: {times.comparison}, {times.ratio:.3f}x "
+                f"[{times.ratio_low:.3f}, {times.ratio_high:.3f}]"
+            )
+            if times.min_detectable_pct is not None:
+                line += f", smallest visible change {times.min_detectable_pct:.2f} %"
+        if times.speed_of_light_pct is not None:
+            line += f"; {times.speed_of_light_pct:.0f} % of the speed of light ({times.bound}-bound)"
+        lines.append(line)
+        lines += [f"  ! {note}" for note in times.notes]
+    return "\n".join(lines)
+
+
+def _next_step(score: Comparison | None) -> str:
+    match score.comparison if score is not None else None:
+        case None:
+            return "Pass a baseline to compare with."
+        case "faster":
+            return "Keep it as the one to beat; profile_ncu shows what limits it now."
+        case "slower":
+            return "Drop this idea; compare compile facts and profiles to see what it cost."
+        case "same":
+            return "No gain worth having: profile_ncu shows what really limits the kernel."
+        case "ambiguous":
+            return "Time it again, or on larger cases; do not act on this ratio."

@@ -1,0 +1,40 @@
+"""Parameters that several tools take, described once. Bounds and defaults stand in the text too: some clients drop
+them from the schema."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from pydantic import Field
+
+Progress = Callable[[float, float, str], Awaitable[None]]
+"""Tell the caller how far a call is: done, total, what is being done."""
+
+Kernel = Annotated[
+    str,
+    Field(
+        description="Kernel file: a path, or Python source (text with a newline is source; 1 MB at most). "
+        "It holds @triton.jit functions and the host function that the task's ENTRY names."
+    ),
+]
+TaskFile = Annotated[
+    str,
+    Field(
+        description="Task file: a path, or Python source. It defines ENTRY, CASES and make_inputs(..., device); "
+        "optional: reference, TOLERANCE, work, IN_PLACE. The prompt generate_tests explains it."
+    ),
+]
+OptionalBaseline = Annotated[
+    str | None,
+    Field(description="Kernel file to compare with: a path or Python source, with the same entry. Default: none."),
+]
+Cases = Annotated[
+    list[str] | None,
+    Field(description="Names of the task's cases to use, such as ['train']. Default: all that apply."),
+]
+TargetName = Annotated[
+    str | None,
+    Field(
+        description="GPU to compile for: h100 (= h100-sxm), h100-pcie, h100-nvl, h200, gh200, h20, a100-sxm, ..., or "
+        "an architecture such as sm_90. Default: this machine's GPU, else h100."
+    ),
+]

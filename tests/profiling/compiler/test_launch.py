@@ -1,0 +1,93 @@
+"""The joined record of a launch, and its gaps."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tritonforge.profiling.compiler.launch import LaunchFacts, RawLaunch, build
+from tritonforge.profiling.hardware.catalog import resolve_target
+
+H200 = resolve_target("h200")
+SM_90 = resolve_target("sm_90")
+
+
+def test_a_matmul_is_described_from_end_to_end(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    facts = build(recorded_launch("matmul_candidate"), H200)
+    assert (facts.registers, facts.spill_bytes, facts.stack_bytes) == (207, 0, 0)
+    assert facts.shared_bytes == 147_456
+    assert (facts.blocks_per_sm, facts.theoretical_occupancy_pct) == (1, 12.5)
+    assert (facts.registers_for_next_block, facts.shared_bytes_for_next_block) == (128, 115_712)
+    assert facts.waves == 31.03
+    assert (facts.mma, facts.async_copies, facts.tma_copies, facts.pipeline_buffers) == ("wgmma", 36, 0, 3)
+    assert [(dot.m, dot.n, dot.k) for dot in facts.dots] == [(128, 256, 64)]
+    assert (facts.load_widths_bytes, facts.store_widths_bytes) == ([16], [16])
+    assert (facts.elements_per_program_max, facts.element_bytes) == (128 * 256, 2)
+    assert (facts.load_tile_bytes, facts.store_tile_bytes) == (64 * 256 * 2, 128 * 256 * 2)
+    assert facts.absent == {}
+
+
+def test_each_null_has_its_reason_and_each_reason_its_null(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    for target in (H200, SM_90):
+        for name in ("sin_candidate", "matmul_candidate", "tma"):
+            raw = recorded_launch(name)
+            for variant in (
+                raw,
+                replace(raw, ptxas_log=None),
+                replace(raw, ttgir=""),
+                replace(raw, shared_bytes=1 << 20),
+            ):
+                facts = build(variant, target)
+                nulls = {field for field, value in facts.model_dump().items() if value is None}
+                assert nulls == set(facts.absent)
+
+
+def test_without_a_log_what_needs_registers_is_null(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    facts = build(replace(recorded_launch("sin_candidate"), ptxas_log=None), H200)
+    assert facts.registers is None
+    assert facts.absent["registers"] == "there is no ptxas log"
+    assert "needs the register count" in facts.absent["theoretical_occupancy_pct"]
+
+
+def test_a_log_of_another_kernel_is_not_taken_for_this_one(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    raw = replace(recorded_launch("sin_candidate"), ptxas_log=recorded_launch("atomics").ptxas_log)
+    facts = build(raw, H200)
+    assert facts.registers is None
+    assert facts.absent["registers"] == "the ptxas log does not hold this kernel"
+
+
+def test_a_bare_architecture_has_occupancy_and_no_waves(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    facts = build(recorded_launch("sin_candidate"), SM_90)
+    assert facts.theoretical_occupancy_pct == 100
+    assert facts.waves is None
+    assert "sm_90 is an architecture" in facts.absent["waves"]
+
+
+def test_a_launch_that_does_not_fit_has_no_waves(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    facts = build(replace(recorded_launch("matmul_candidate"), shared_bytes=240_000), H200)
+    assert (facts.blocks_per_sm, facts.waves) == (0, None)
+    assert facts.absent["waves"] == "no block fits on an SM"
+
+
+def test_static_shared_memory_is_added(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    raw = recorded_launch("softmax_candidate")
+    assert raw.ptxas_log is not None
+    log = raw.ptxas_log.replace("used 1 barriers", "used 1 barriers, 2048 bytes smem")
+    assert build(replace(raw, ptxas_log=log), H200).shared_bytes == 32 + 2048
+
+
+def test_every_block_of_a_cluster_counts_in_the_waves(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    raw = recorded_launch("sin_candidate")
+    one, two = build(raw, H200).waves, build(replace(raw, num_ctas=2, grid=(64, 32, 2)), H200).waves
+    assert one is not None
+    assert two is not None
+    assert abs(two - 2 * one) < 0.002
+
+
+def test_the_hash_is_the_codes(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    raw = recorded_launch("softmax_candidate")
+    assert build(raw, H200).code_hash == build(replace(raw, kernel="other", grid=(1, 1, 1)), SM_90).code_hash
+    assert build(raw, H200).code_hash != build(replace(raw, num_warps=4), H200).code_hash
+
+
+def test_a_record_survives_the_wire(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    facts = build(recorded_launch("attention"), H200)
+    assert LaunchFacts.model_validate_json(facts.model_dump_json()) == facts

@@ -1,0 +1,87 @@
+"""Occupancy against known answers, and against a plain search."""
+
+import pytest
+
+from tritonforge.profiling.compiler.occupancy import NextBlock, occupancy, waves
+from tritonforge.profiling.hardware.catalog import resolve_target
+
+HOPPER = resolve_target("sm_90").limits
+ADA = resolve_target("sm_89").limits
+
+
+@pytest.mark.parametrize(
+    ("registers", "num_warps", "shared_bytes", "blocks", "pct", "limiter"),
+    [
+        (32, 4, 0, 16, 100.0, "warps"),
+        (32, 8, 32, 8, 100.0, "warps"),
+        (28, 1, 0, 32, 50.0, "blocks"),
+        (40, 4, 0, 12, 75.0, "registers"),
+        (142, 2, 8192, 6, 18.75, "registers"),
+        (210, 4, 98_304, 2, 12.5, "registers"),
+        (90, 8, 147_456, 1, 12.5, "shared_memory"),
+        (64, 4, 57_344, 4, 25.0, "shared_memory"),
+    ],
+)
+def test_the_scarcest_resource_decides(
+    registers: int, num_warps: int, shared_bytes: int, blocks: int, pct: float, limiter: str
+) -> None:
+    found = occupancy(registers, num_warps, shared_bytes, HOPPER)
+    assert (found.blocks_per_sm, found.theoretical_occupancy_pct, found.limiter) == (blocks, pct, limiter)
+    assert found.fits
+
+
+def test_the_systems_share_of_shared_memory_counts() -> None:
+    two_blocks = HOPPER.shared_bytes_per_sm // 2 - 1024
+    assert occupancy(32, 4, two_blocks, HOPPER).blocks_per_sm == 2
+    assert occupancy(32, 4, two_blocks + 1, HOPPER).blocks_per_sm == 1
+
+
+def test_a_block_above_the_limit_does_not_fit() -> None:
+    largest = HOPPER.shared_bytes_per_block
+    assert occupancy(32, 4, largest, HOPPER).fits
+    over = occupancy(32, 4, largest + 1, HOPPER)
+    assert (over.fits, over.blocks_per_sm, over.limiter) == (False, 0, "shared_memory")
+    assert over.next_block is not None
+    assert over.next_block.shared_bytes_at_most == largest
+    assert not occupancy(255, 16, 0, HOPPER).fits
+    assert not occupancy(256, 4, 0, HOPPER).fits
+
+
+def test_smaller_architectures_hold_less() -> None:
+    assert occupancy(32, 4, 0, ADA).blocks_per_sm == 12
+    assert occupancy(28, 1, 0, ADA).limiter == "blocks"
+    assert not occupancy(32, 4, 147_456, ADA).fits
+
+
+def test_the_way_to_one_more_block_is_told() -> None:
+    assert occupancy(210, 4, 98_304, HOPPER).next_block == NextBlock(registers_at_most=168, shared_bytes_at_most=76_800)
+
+
+@pytest.mark.parametrize("num_warps", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("registers", [24, 40, 72, 142, 210, 255])
+@pytest.mark.parametrize("shared_bytes", [0, 8192, 49_152, 98_304])
+def test_the_way_to_one_more_block_is_as_short_as_can_be(num_warps: int, registers: int, shared_bytes: int) -> None:
+    now = occupancy(registers, num_warps, shared_bytes, HOPPER)
+    bounds = now.next_block
+    if bounds is None:
+        assert now.limiter in ("warps", "blocks")
+        return
+
+    def blocks(some_registers: int, some_bytes: int) -> int:
+        return occupancy(some_registers, num_warps, some_bytes, HOPPER).blocks_per_sm
+
+    assert blocks(*bounds) > now.blocks_per_sm
+    if bounds.registers_at_most < 255:
+        assert blocks(bounds.registers_at_most + 1, bounds.shared_bytes_at_most) <= now.blocks_per_sm
+    if bounds.shared_bytes_at_most < HOPPER.shared_bytes_per_block:
+        assert blocks(bounds.registers_at_most, bounds.shared_bytes_at_most + 1) <= now.blocks_per_sm
+
+
+def test_exhausted_warps_admit_no_further_block() -> None:
+    assert occupancy(16, 4, 0, HOPPER).next_block is None
+
+
+def test_waves_count_fillings_of_the_whole_gpu() -> None:
+    assert waves(264, 132, 1) == 2.0
+    assert waves(133, 132, 2) == pytest.approx(0.504, abs=1e-3)
+    assert waves(100, 132, 0) is None
