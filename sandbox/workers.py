@@ -215,7 +215,7 @@ class KernelWorker(_Replies):
         return Values(frame.fields.get("tree"), frame.blobs)
 
     async def prepare(self, flush_bytes: int) -> None:
-        """Allocate what timing needs; ``flush_bytes`` are written between calls to empty L2."""
+        """Allocate what timing needs; ``flush_bytes`` are read between calls to empty L2."""
         await self.process.request("prepare", flush_bytes=flush_bytes)
 
     async def warm_up(self, seconds: float, calls_limit: int) -> WarmUp:

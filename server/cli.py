@@ -1,6 +1,7 @@
 """The command line: no subcommand serves MCP over stdio; doctor, demo and call work from a shell or a script."""
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -103,6 +104,8 @@ def _serve(settings: Settings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_at_once)
     server = build_server(settings)
+    gc.freeze()
+    gc.enable()
     anyio.run(server.run_stdio_async)
     return OK
 

@@ -5,12 +5,11 @@ import re
 
 from .ptx import strip_debug
 
-_FUNCTION = re.compile(r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([A-Za-z_$][\w$]*)")
+_FUNCTION = re.compile(r"\.(?:entry|func)\s+(?:\([^()]{0,500}\)\s*)?([A-Za-z_$][\w$]*)")
 # Neither a register nor part of an instruction's name: a kernel may be called "add".
 _SYMBOL = re.compile(r"(?<![%.\w$])[A-Za-z_$][\w$]*(?![.\w$])")
 # Positions in the source: they move with every blank line and change nothing.
-_POSITION = re.compile(r"^\s*(?:\.(?:loc|file|version|address_size)\b.*|\$L__(?:tmp|func_)\w*:)\s*$", re.MULTILINE)
-_SPACE = re.compile(r"\s+")
+_POSITION = re.compile(r"\.(?:loc|file|version|address_size)\b|\$L__(?:tmp|func_)\w*:\s*$")
 _HASH_DIGITS = 16
 
 
@@ -33,16 +32,17 @@ def code_hash(ptx: str, num_warps: int, shared_bytes: int) -> str:
 
 
 def _normalize(ptx: str) -> str:
-    code = _POSITION.sub("", strip_debug(ptx))
-    functions = list(dict.fromkeys(match[1] for match in _FUNCTION.finditer(code)))
-    return _SPACE.sub(" ", _SYMBOL.sub(lambda match: _neutral(match[0], functions), code)).strip()
+    lines = (line.strip() for line in strip_debug(ptx).splitlines())
+    code = "\n".join(line for line in lines if not _POSITION.match(line))
+    functions: dict[str, str] = {}
+    for match in _FUNCTION.finditer(code):
+        functions.setdefault(match[1], f"function_{len(functions)}")
+    return " ".join(_SYMBOL.sub(lambda match: _neutral(match[0], functions), code).split())
 
 
-def _neutral(symbol: str, functions: list[str]) -> str:
-    """A function's name, alone or as the start of its parameters' names, becomes its number."""
-    for number, name in enumerate(functions):
-        if symbol == name:
-            return f"function_{number}"
-        if symbol.startswith(f"{name}_param_"):
-            return f"function_{number}{symbol.removeprefix(name)}"
-    return symbol
+def _neutral(symbol: str, functions: dict[str, str]) -> str:
+    """A function's name, alone or at the start of its parameters' names, becomes its number."""
+    if symbol in functions:
+        return functions[symbol]
+    name, separator, parameter = symbol.rpartition("_param_")
+    return f"{functions[name]}{separator}{parameter}" if name in functions else symbol

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 # "ptxas info    : Compiling entry function 'k' for 'sm_90a'" opens a kernel's part of the log.
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for '?([\w$.]+)'?")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_BARRIERS = re.compile(r"used (\d+) barriers")
-_SHARED = re.compile(r"(\d+) bytes smem")
+_FRAME = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores, (\d{1,9}) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d{1,9}) registers")
+_BARRIERS = re.compile(r"used (\d{1,9}) barriers")
+_SHARED = re.compile(r"(\d{1,9}) bytes smem")
 _NOTE = re.compile(r"(\(C\d+\) .*\S)")
 _NOTE_SUBJECT = re.compile(r"in (?:the )?function '([^']+)'")
 

@@ -1,7 +1,8 @@
 """What a kernel's TTGIR says: tiles moved, dots, loops, pipelining.
 
 TTGIR is Triton's GPU dialect, printed one operation a line. These are counts and shapes of operations in the
-text; shapes are per program.
+text; shapes are per program. The text comes from a worker and is not trusted: everything here takes time linear
+in its length and raises nothing.
 """
 
 import re
@@ -14,13 +15,12 @@ from ...sandbox.wire import Wire
 
 # "%acc_108:3 = ttng.warp_group_dot_wait …", "tt.store …", "%m = "tt.reduce"(…) …"
 _OPERATION = re.compile(r'(?:%[^=]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?')
-_LOCATION = re.compile(r"\s+loc\(.*\)$")
-_POINTERS = re.compile(r"tensor<((?:\d+x)+)!tt\.ptr<(\w+)(?:, \d+)?>")
-_DESCRIPTOR = re.compile(r"tensordesc<(?:tensor<)?((?:\d+x)+)(\w+)")
-_VALUE = re.compile(r"(?:tensor|memdesc)<((?:\d+x)+)(\w+)")
-_BUFFERS = re.compile(r"memdesc<(\d+)x\d+x\d+(?:x\d+)*x[a-z]")
+_POINTERS = re.compile(r"tensor<((?:\d{1,9}x){1,8})!tt\.ptr<(\w+)(?:, \d+)?>")
+_DESCRIPTOR = re.compile(r"tensordesc<(?:tensor<)?((?:\d{1,9}x){1,8})(\w+)")
+_VALUE = re.compile(r"(?:tensor|memdesc)<((?:\d{1,9}x){1,8})(\w+)")
+_BUFFERS = re.compile(r"memdesc<(\d{1,9})x\d+x\d+(?:x\d+)*x[a-z]")
 _RESULT = re.compile(r"-> (.*)$")
-_BITS = re.compile(r"[a-z]+(\d+)")
+_BITS = re.compile(r"[a-z]+(\d{1,3})")
 
 _LOADS = {"tt.load", "ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local", "ttng.async_tma_gather"}
 _STORES = {"tt.store", "ttng.async_tma_copy_local_to_global", "ttng.async_tma_scatter"}
@@ -96,11 +96,16 @@ class TtgirFacts:
         return max(chosen, key=lambda access: access.tile_bytes, default=None)
 
 
+class _Loop(NamedTuple):
+    number: int
+    kind: str
+
+
 class _Operation(NamedTuple):
     name: str
     text: str
-    loops: tuple[tuple[int, str], ...]
-    """Number and kind of the loops around it, outermost first."""
+    loop: _Loop | None
+    """The innermost loop around it."""
 
 
 def parse(ttgir: str) -> TtgirFacts:
@@ -108,7 +113,7 @@ def parse(ttgir: str) -> TtgirFacts:
     operations = list(_operations(ttgir))
     placed_dots = [(dot, op) for op in operations if op.name in _DOTS and (dot := _dot(op))]
     accesses = tuple(access for op in operations if (access := _access(op)))
-    dot_loops = {op.loops[-1][0] for _, op in placed_dots if op.loops}
+    dot_loops = {op.loop.number for _, op in placed_dots if op.loop}
     return TtgirFacts(
         accesses=accesses,
         dots=tuple(dot for dot, _ in placed_dots),
@@ -121,28 +126,32 @@ def parse(ttgir: str) -> TtgirFacts:
             access.kind == "load" and not access.is_async and access.rank > 1 and access.loop in dot_loops
             for access in accesses
         ),
-        layout_conversions_in_loops=sum(_converts_through_memory(op) for op in operations if op.loops),
+        layout_conversions_in_loops=sum(_converts_through_memory(op) for op in operations if op.loop),
     )
 
 
 def _operations(ttgir: str) -> Iterator[_Operation]:
-    """Walks the lines, keeping track of the loops around each."""
-    regions: list[tuple[int, str] | None] = []
+    """Walks the lines, keeping track of the innermost loop around each."""
+    regions: list[_Loop | None] = []
     loops = 0
     for line in ttgir.splitlines():
-        text = _LOCATION.sub("", line.strip())
+        text = line.strip()
+        if text.endswith(")"):
+            text = text.partition(" loc(")[0]
         if text.startswith("}"):
             closed = regions.pop() if regions else None
             if text.endswith("{"):  # "} do {" goes on with the same loop, "} else {" with the same branch
                 regions.append(closed)
             continue
+        around = regions[-1] if regions else None
         match = _OPERATION.match(text)
         if match:
-            yield _Operation(match[1], text, tuple(region for region in regions if region))
+            yield _Operation(match[1], text, around)
         if text.endswith("{"):
-            is_loop = match is not None and match[1] in _LOOPS
-            regions.append((loops, match[1]) if match and is_loop else None)
-            loops += is_loop
+            if match and match[1] in _LOOPS:
+                around = _Loop(loops, match[1])
+                loops += 1
+            regions.append(around)
 
 
 def _access(op: _Operation) -> Access | None:
@@ -158,7 +167,7 @@ def _access(op: _Operation) -> Access | None:
         rank=len(shape),
         is_async=".async_" in op.name,
         by_tma=".async_tma_" in op.name,
-        loop=op.loops[-1][0] if op.loops else None,
+        loop=op.loop.number if op.loop else None,
     )
 
 
@@ -181,8 +190,8 @@ def _dot(op: _Operation) -> Dot | None:
         b_dtype=b_dtype,
         accumulator_dtype=accumulator_dtype,
         precision=("ieee" if ieee else "tf32") if a_dtype == "f32" else None,
-        in_loop=bool(op.loops),
-        in_while=bool(op.loops) and op.loops[-1][1] == "scf.while",
+        in_loop=op.loop is not None,
+        in_while=op.loop is not None and op.loop.kind == "scf.while",
     )
 
 

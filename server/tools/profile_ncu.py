@@ -39,6 +39,7 @@ LAUNCHES_PROFILED: Final = 10
 LAUNCHES_SHOWN: Final = 5
 RULES_SHOWN: Final = 4
 RULE_TEXT_LIMIT: Final = 400
+RULE_TYPES: Final = frozenset({"OPT", "WRN"})
 FINISH_S: Final = 120.0
 EXPORT_S: Final = 60.0
 
@@ -193,7 +194,12 @@ async def _export(ncu: str, report: Path, page: str) -> str:
 
 
 def _ranked(rules: list[Rule], index: int) -> list[Rule]:
-    mine = [rule for rule in rules if rule.launch in (index, None) and rule.type in {"OPT", "WRN"}]
+    # A rule that only asks for more counters says nothing about the kernel.
+    mine = [
+        rule
+        for rule in rules
+        if rule.launch in (index, None) and rule.type in RULE_TYPES and "optional metric" not in rule.description
+    ]
     mine.sort(key=lambda rule: -(rule.speedup_pct or 0.0))
     return [rule.model_copy(update={"description": rule.description[:RULE_TEXT_LIMIT]}) for rule in mine[:RULES_SHOWN]]
 

@@ -8,6 +8,7 @@ Run: python tests/benchmarks/loop_on_gpu.py --out FOLDER
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -52,7 +53,7 @@ class Loop:
 async def run(log: list[str]) -> tuple[dict[str, Any], list[list[str]], list[list[str]]]:
     speed: list[list[str]] = []
     agreement: list[list[str]] = []
-    server = StdioServerParameters(command=sys.executable, args=["-m", "tritonforge.server"])
+    server = StdioServerParameters(command=sys.executable, args=["-m", "tritonforge.server"], env=dict(os.environ))
     async with Client(stdio_client(server)) as client:
         loop = Loop(client, log)
         await loop.call("machine", "hardware_spec")

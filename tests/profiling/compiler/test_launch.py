@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from tritonforge.profiling.compiler.launch import LaunchFacts, RawLaunch, build
 from tritonforge.profiling.hardware.catalog import resolve_target
 
@@ -91,3 +93,27 @@ def test_the_hash_is_the_codes(recorded_launch: Callable[[str], RawLaunch]) -> N
 def test_a_record_survives_the_wire(recorded_launch: Callable[[str], RawLaunch]) -> None:
     facts = build(recorded_launch("attention"), H200)
     assert LaunchFacts.model_validate_json(facts.model_dump_json()) == facts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ld." * 20_000,
+        "/* " * 20_000,
+        ".global x[\n" * 20_000,
+        ".func (" * 20_000,
+        " loc(" * 20_000 + ")",
+        "scf.for {\n" * 20_000,
+        "1" * 100_000 + " bytes stack frame",
+        "tt.load : tensor<" + "9999999999x" * 20 + "!tt.ptr<f32>>",
+        "ld.global.v" + "9" * 9_000 + ".b32 x;",
+        "Used " + "9" * 9_000 + " registers",
+    ],
+)
+def test_hostile_text_is_read_in_passing_and_without_an_error(text: str) -> None:
+    raw = RawLaunch(
+        "k", (1, 1, 1), num_warps=4, num_stages=3, num_ctas=1, shared_bytes=0, ptx=text, ttgir=text, ptxas_log=text
+    )
+    facts = build(raw, H200)
+    assert facts.registers is None
+    assert facts.dots == []

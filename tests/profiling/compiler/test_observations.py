@@ -157,6 +157,11 @@ def test_a_small_m_is_left_alone_where_memory_is_the_limit(recorded_launch: Reco
     assert "limited by memory" in finding.suggestion
 
 
+def test_a_dot_with_two_obstacles_is_reported_once(recorded_launch: Recorded) -> None:
+    facts = build(recorded_launch("matmul_short"), H200).model_copy(update={"num_warps": 2})
+    assert [found for found in ids(facts) if found.startswith("T")] == ["T1"]
+
+
 def test_waiting_loads_without_a_known_cause_are_told_all_the_same(recorded_launch: Recorded) -> None:
     facts = build(recorded_launch("matmul_candidate"), H200).model_copy(update={"sync_loads_beside_dots": 1})
     finding = the("P", facts)
@@ -192,7 +197,7 @@ def test_too_much_shared_memory_comes_first(recorded_launch: Recorded) -> None:
     first = observed(facts)[0]
     assert first.id == "P2"
     assert "232449 bytes a block, of at most 232448" in first.detail
-    assert "R3" not in ids(facts)
+    assert ids(facts) == ["P2", "T1", "P1"]
     assert ids(build(replace(raw, shared_bytes=232_448), H200))[0] == "T1"
 
 

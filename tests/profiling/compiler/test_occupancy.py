@@ -30,6 +30,12 @@ def test_the_scarcest_resource_decides(
     assert found.fits
 
 
+def test_the_answers_are_those_that_ncu_gave_on_an_h200() -> None:
+    found = occupancy(206, 8, 147_456, HOPPER)
+    assert (found.blocks_per_sm, found.theoretical_occupancy_pct) == (1, 12.5)
+    assert waves(512, 132, found.blocks_per_sm) == pytest.approx(3.88, abs=0.005)
+
+
 def test_the_systems_share_of_shared_memory_counts() -> None:
     two_blocks = HOPPER.shared_bytes_per_sm // 2 - 1024
     assert occupancy(32, 4, two_blocks, HOPPER).blocks_per_sm == 2
@@ -45,6 +51,12 @@ def test_a_block_above_the_limit_does_not_fit() -> None:
     assert over.next_block.shared_bytes_at_most == largest
     assert not occupancy(255, 16, 0, HOPPER).fits
     assert not occupancy(256, 4, 0, HOPPER).fits
+
+
+def test_the_limit_of_a_block_holds_where_the_sm_has_more() -> None:
+    limits = HOPPER.model_copy(update={"shared_bytes_per_block": 49_152})
+    assert occupancy(32, 4, 49_152, limits).fits
+    assert not occupancy(32, 4, 49_153, limits).fits
 
 
 def test_smaller_architectures_hold_less() -> None:

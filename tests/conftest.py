@@ -1,0 +1,53 @@
+"""What all tests share: the rule for tests that need a GPU."""
+
+import os
+from collections.abc import Generator
+from functools import cache
+
+import anyio
+import pytest
+
+from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.workers import probe
+from tritonforge.server.services import GPU_DEVICE_FILES
+from tritonforge.server.settings import from_environment
+
+REQUIRED = os.environ.get("TRITONFORGE_REQUIRE_GPU") == "1"
+"""Set by `make gpu`: where there is a GPU, a GPU test that skips has failed."""
+
+
+def has_device() -> bool:
+    """Whether this machine has an NVIDIA GPU at all."""
+    return any(path.exists() for path in GPU_DEVICE_FILES)
+
+
+@cache
+def why_no_gpu() -> str | None:
+    """Why GPU tests can't run here; None where they can."""
+    if not has_device():
+        return "this machine has no NVIDIA GPU"
+    environment = anyio.run(_probe)
+    if environment.problem is not None:
+        return environment.problem.message
+    return None if environment.gpu is not None else f"torch {environment.torch} sees no GPU"
+
+
+async def _probe():
+    return await probe(from_environment().python, limits=Limits())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip GPU tests where there is none, saying so."""
+    if item.get_closest_marker("gpu") is not None and (reason := why_no_gpu()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With `make gpu` on a machine that has a GPU, a skipped GPU test is a failed one."""
+    report = yield
+    if REQUIRED and has_device() and report.skipped and item.get_closest_marker("gpu") is not None:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"a GPU test skipped on a machine that has a GPU: {reason}"
+    return report
