@@ -10,12 +10,14 @@ launch; the launch itself is only recorded. Outputs hold no results.
 from __future__ import annotations
 
 import dataclasses
+import math
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.backends.nvidia import compiler as nvidia_compiler
@@ -60,9 +62,9 @@ class Recorder:
         else:
             self.launches[key] = Launch(kernel, grid, self.tuning)
 
-    def heard(self, *words: Any) -> None:
-        """Stands in for ``print`` in Triton's backend, where ptxas' log is printed."""
-        self._unclaimed_logs.append(" ".join(str(word) for word in words))
+    def heard(self, log: str) -> None:
+        """What ptxas said; `compiled` gives it to the kernel that it names."""
+        self._unclaimed_logs.append(log)
 
     def compiled(self, kernel: Any) -> None:
         self.kernels[id(kernel.metadata)] = kernel
@@ -71,6 +73,24 @@ class Recorder:
                 self.ptxas_logs[kernel.hash] = log
                 break
         self._unclaimed_logs.clear()
+
+
+class PtxasListener:
+    """Stands in for ``subprocess`` in Triton's backend: every version runs ptxas verbosely, its words to a file that is
+    then deleted; they are read before."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        log = getattr(kwargs.get("stderr"), "name", None)
+        done = subprocess.run(*args, **kwargs)
+        if isinstance(log, str):
+            self._recorder.heard(Path(log).read_text(errors="replace"))
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
 
 
 class CapturingUtils:
@@ -179,9 +199,7 @@ def install(target: dict[str, Any]) -> Recorder:
     """Make the capturing driver the active one and start to listen; returns the recorder."""
     recorder = Recorder()
     triton.runtime.driver.set_active(CapturingDriver(recorder, target))
-    knobs.nvidia.dump_ptxas_log = True
-    # The backend prints ptxas' log; a module-level name takes precedence over the built-in.
-    nvidia_compiler.print = recorder.heard  # pyright: ignore[reportAttributeAccessIssue]
+    nvidia_compiler.subprocess = PtxasListener(recorder)
     original = CompiledKernel.__init__
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -236,7 +254,10 @@ def report(recorder: Recorder, blobs: list[Any]) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+    if isinstance(value, float):
+        # JSON has no infinities, and -inf is a common constant of kernels.
+        return value if math.isfinite(value) else repr(value)
+    return value if isinstance(value, bool | int | str) or value is None else str(value)
 
 
 def _divisible(src: Any, names: list[str]) -> list[str]:

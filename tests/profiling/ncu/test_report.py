@@ -1,4 +1,4 @@
-"""Reading ncu's CSV pages. The raw page is a recording: a matmul on an H200, ncu 2025.3.1."""
+"""Reading ncu's CSV pages. Both are recordings of ncu 2025.3.1 on an H200: raw of a matmul, details of a softmax."""
 
 import dataclasses
 from pathlib import Path
@@ -8,9 +8,11 @@ import pytest
 from tritonforge.profiling.ncu import metrics
 from tritonforge.profiling.ncu.report import LaunchProfile, RawLaunchMetrics, parse_raw, parse_rules, summarize
 
-RECORDING = Path(__file__).parents[2] / "recordings" / "ncu" / "matmul_h200.csv"
+RECORDINGS = Path(__file__).parents[2] / "recordings" / "ncu"
+RECORDING = RECORDINGS / "matmul_h200.csv"
+RECORDED_DETAILS = RECORDINGS / "softmax_h200_details.csv"
 
-# Made by hand in the format of the details page, from its documented columns; not a recording.
+# Made by hand in the same format, for what the recording does not hold: several launches, large estimates.
 DETAILS = """\
 ==PROF== Disconnected from process 773
 "ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name",\
@@ -196,6 +198,21 @@ def test_a_report_that_is_cut_short_or_is_none_is_refused():
         parse_raw(text[: text.rindex('","')])
     with pytest.raises(ValueError, match="no CSV table"):
         parse_raw("==ERROR== Failed to open report\n")
+
+
+def test_the_recorded_rules_are_read_with_their_estimates():
+    rules = parse_rules(RECORDED_DETAILS.read_text())
+    assert {(rule.launch, rule.kernel) for rule in rules} == {(0, "softmax_kernel")}
+    stated = {(rule.name, rule.type): (rule.speedup_type, rule.speedup_pct) for rule in rules if rule.speedup_pct}
+    assert stated == {
+        ("IssueSlotUtilization", "OPT"): ("local", 45.04),
+        ("CPIStall", "OPT"): ("global", 45.04),
+        ("LaunchConfiguration", "OPT"): ("global", 25.0),
+        ("TheoreticalOccupancy", "OPT"): ("global", 45.04),
+    }
+    (bottleneck,) = [rule for rule in rules if rule.name == "SOLBottleneck"]
+    assert bottleneck.section == "SpeedOfLight"
+    assert bottleneck.description.startswith("This workload exhibits low compute throughput")
 
 
 def test_rules_are_read_with_their_estimates():
