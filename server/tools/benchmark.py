@@ -1,23 +1,23 @@
 """benchmark: paired, interleaved timing of a kernel against its baseline."""
 
-import random
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mcp_types import ToolAnnotations
 
-from ...profiling.comparison import Comparison, Outcome, PairBlock, WeightedCase, combine, compare, log_ratios
+from ...profiling.comparison import Comparison, Outcome, WeightedCase, combine, compare, log_ratios
 from ...profiling.hardware.model import Gpu
 from ...profiling.roofline import speed_of_light
 from ...profiling.statistics import median, spread
+from ...profiling.timing import Timing, launch_bound, longest, time_entry
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.source import Source, read_source
 from ...sandbox.task import Task
 from ...sandbox.wire import Wire
-from ...sandbox.workers import Block, KernelWorker, TaskWorker, Values, gpu_worker, task_worker
+from ...sandbox.workers import KernelWorker, TaskWorker, Values, gpu_worker, task_worker
 from ..results import Result
 from ..services import Services
 from .parameters import Progress
@@ -37,16 +37,6 @@ ANNOTATIONS: Final = ToolAnnotations(
     title=TITLE, read_only_hint=True, idempotent_hint=False, destructive_hint=False, open_world_hint=False
 )
 
-BLOCKS: Final = 12
-"""ABBA blocks a case: enough for an interval of the median that is 0.1 to 0.4 % wide on kernels of 70 us and more."""
-CALLS_PER_BLOCK: Final = 10
-BLOCK_LIMIT_US: Final = 30_000.0
-WARM_UP_S: Final = 0.3
-WARM_UP_CALLS: Final = 200
-CALL_TIMES: Final = 20
-FLUSH_BYTES: Final = 512 << 20
-"""Read before each call: eight times the largest L2 of the catalogue's Hopper GPUs, and long enough (about 130 us) for
-the host to queue the call's launches behind it."""
 KERNELS_SHOWN: Final = 5
 
 
@@ -102,16 +92,6 @@ class BenchmarkResult(Result):
     cases: list[CaseTimes] = []
     score: Comparison | None = None
     """Weighted geometric mean of the cases' ratios; null without a baseline."""
-
-
-class Side(NamedTuple):
-    """One of the two kernels, with what was measured of it in one case."""
-
-    worker: KernelWorker
-    blocks: list[list[float]]
-    kernel_us: list[float]
-    clocks: list[float]
-    kernels: dict[str, list[float]]
 
 
 async def benchmark(
@@ -204,26 +184,10 @@ async def _measure(
     if other is not None:
         await other.set_inputs(inputs)
     await _check(case, spec, tasks, candidate, other)
-    sides = [Side(worker, [], [], [], {}) for worker in (candidate, other) if worker is not None]
-    call_us = 0.0
-    for side in sides:
-        await side.worker.prepare(FLUSH_BYTES)
-        warm = await side.worker.warm_up(WARM_UP_S, WARM_UP_CALLS)
-        call_us = max(call_us, warm.call_us)
-    calls = max(1, min(CALLS_PER_BLOCK, int(BLOCK_LIMIT_US / call_us)))
-    pairs: list[PairBlock] = []
-    for number in range(BLOCKS):
-        order = sides if random.random() < 0.5 else sides[::-1]
-        times: dict[int, list[float]] = {id(side): [] for side in sides}
-        # ABBA: each side once early and once late, so that drift within the block cancels.
-        for side in [*order, *order[::-1]]:
-            times[id(side)] += _take(side, await side.worker.block(calls, number), calls)
-        if len(sides) == 2:
-            pairs.append(PairBlock(baseline_us=times[id(sides[1])], candidate_us=times[id(sides[0])]))
-    call_times = [median(await side.worker.call_times(CALL_TIMES)) for side in sides]
-    comparison = (compare(pairs), log_ratios(pairs)) if pairs else None
+    timing = await time_entry(candidate, other)
+    comparison = (compare(timing.pairs), log_ratios(timing.pairs)) if timing.pairs else None
     work = await tasks.work(case) if spec.has_work else None
-    return _case_times(case, sides, call_times, comparison, work, gpu, inputs), comparison
+    return _case_times(case, timing, comparison, work, gpu, inputs), comparison
 
 
 async def _check(case: str, spec: Task, tasks: TaskWorker, candidate: KernelWorker, other: KernelWorker | None) -> None:
@@ -248,43 +212,17 @@ async def _check(case: str, spec: Task, tasks: TaskWorker, candidate: KernelWork
             )
 
 
-def _take(side: Side, block: Block, calls: int) -> list[float]:
-    if len(block.samples) != calls:
-        raise Stopped(
-            Kind.UNAVAILABLE,
-            Problem(
-                stage="benchmark",
-                message=f"CUPTI recorded {len(block.samples)} of {calls} timed calls",
-                likely_cause="Another profiler is active in this process or on this GPU.",
-                likely_fix="End other profilers and time again.",
-            ),
-        )
-    if any(sample.activities == 0 for sample in block.samples):
-        raise rejected(
-            "benchmark",
-            "a timed call put nothing on the GPU: no kernel and no copy was recorded",
-            fix="The entry must do its work on the GPU in every call; it must not return a cached result.",
-        )
-    side.blocks.append([sample.device_us for sample in block.samples])
-    side.kernel_us.extend(sample.kernel_us for sample in block.samples)
-    if block.sm_clock_hz is not None:
-        side.clocks.append(block.sm_clock_hz)
-    for name, us in block.kernels.items():
-        side.kernels.setdefault(name, []).append(us)
-    return side.blocks[-1]
-
-
 def _case_times(
     case: str,
-    sides: list[Side],
-    call_times: list[float],
+    timing: Timing,
     comparison: tuple[Comparison, list[float]] | None,
     work: dict[str, float] | None,
     gpu: Gpu | None,
     inputs: Values,
 ) -> CaseTimes:
-    candidate = sides[0]
-    device = spread([time for block in candidate.blocks for time in block])
+    times, baseline = timing.candidate, timing.baseline
+    device = spread(times.device_us)
+    call_us = median(times.call_us)
     notes: list[str] = []
     light = None
     if work is not None and gpu is not None:
@@ -300,38 +238,36 @@ def _case_times(
                 "faster than the data sheet allows for the task's work(): the work was not done, work() is too high, "
                 "or part of the traffic stayed in L2"
             )
-    if call_times[0] > 2 * device.median and device.median < 50:
+    if launch_bound(times):
         notes.append(
-            f"launch-bound: a call takes {call_times[0]:.1f} us and the device works {device.median:.1f} us of it; "
-            "fusing launches or a CUDA graph gains more than a faster kernel"
+            f"launch-bound: a call takes {call_us:.1f} us and the device works {device.median:.1f} us of it; fusing "
+            "launches or a CUDA graph gains more than a faster kernel"
         )
-    kernels = {name: sum(times) / len(times) for name, times in candidate.kernels.items()}
-    longest = sorted(kernels.items(), key=lambda item: -item[1])[:KERNELS_SHOWN]
     fields: dict[str, Any] = {}
-    if comparison is not None:
-        baseline, found = sides[1], comparison[0]
+    if comparison is not None and baseline is not None:
+        found = comparison[0]
         fields = {
             "baseline_kernel_us": median(baseline.kernel_us),
-            "baseline_device_us": median([time for block in baseline.blocks for time in block]),
-            "baseline_call_us": call_times[1],
+            "baseline_device_us": median(baseline.device_us),
+            "baseline_call_us": median(baseline.call_us),
             "ratio": found.ratio,
             "ratio_low": found.ratio_low,
             "ratio_high": found.ratio_high,
             "comparison": found.comparison,
             "min_detectable_pct": found.min_detectable_pct,
-            "call_ratio": call_times[1] / call_times[0],
+            "call_ratio": median(baseline.call_us) / call_us,
         }
     return CaseTimes(
         case=case,
-        kernel_us=median(candidate.kernel_us),
+        kernel_us=median(times.kernel_us),
         device_us=device.median,
         device_us_mad=device.mad,
-        call_us=call_times[0],
-        kernels=[KernelTime(name=name, us=us) for name, us in longest],
-        sm_clock_hz=median(candidate.clocks) if candidate.clocks else None,
+        call_us=call_us,
+        kernels=[KernelTime(name=name, us=us) for name, us in longest(times, KERNELS_SHOWN)],
+        sm_clock_hz=median(times.sm_clock_hz) if times.sm_clock_hz else None,
         speed_of_light_pct=light.pct if light is not None else None,
         bound=light.bound if light is not None else None,
-        samples=sum(len(side.kernel_us) for side in sides),
+        samples=len(times.device_us) + (len(baseline.device_us) if baseline is not None else 0),
         notes=notes,
         **fields,
     )
