@@ -1,13 +1,14 @@
 """The MCP server: tools, prompts and resources put together."""
 
 import difflib
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from .. import __version__
 from . import prompt_registry, resources
@@ -36,6 +37,10 @@ TOLERATED_ARGUMENTS: Final = frozenset({"wait_for_previous"})
 """Gemini CLI adds this one to every tool's schema and sends it along."""
 
 
+SHOWN_CHARACTERS: Final = 100
+"""Of an unknown name: enough to recognize it."""
+
+
 class ToolServer(MCPServer[Any]):
     """Refuses unknown names and arguments with the nearest known one; the SDK would ignore stray arguments."""
 
@@ -44,32 +49,44 @@ class ToolServer(MCPServer[Any]):
     ) -> CallToolResult | InputRequiredResult:
         tools = {tool.name: tool for tool in await self.list_tools()}
         if name not in tools:
-            near = difflib.get_close_matches(name, list(tools), n=1)
-            hint = f"Did you mean {near[0]}? " if near else ""
-            raise ToolError(f"There is no tool {name!r}. {hint}The tools are: {', '.join(tools)}.")
+            raise ToolError(f"There is no tool {_unknown(name, tools)} The tools are: {', '.join(tools)}.")
         known: list[str] = list(tools[name].input_schema.get("properties", {}))
         unknown = [argument for argument in arguments if argument not in known and argument not in TOLERATED_ARGUMENTS]
         if unknown:
-            near = difflib.get_close_matches(unknown[0], known, n=1)
-            hint = f"Did you mean {near[0]!r}? " if near else ""
-            raise ToolError(f"{name} has no argument {unknown[0]!r}. {hint}It takes: {', '.join(known)}.")
+            raise ToolError(f"{name} has no argument {_unknown(unknown[0], known)} It takes: {', '.join(known)}.")
         accepted = {argument: value for argument, value in arguments.items() if argument not in TOLERATED_ARGUMENTS}
-        return await super().call_tool(name, accepted, context)
+        try:
+            return await super().call_tool(name, accepted, context)
+        except UnexpectedToolError:
+            raise
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            # The SDK's text names our private models and links to pydantic's manual.
+            wrong = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.__cause__.errors()]
+            raise ToolError(f"{name} can't take these arguments: {'; '.join(wrong[:5])}.") from error.__cause__
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
         prompts = {prompt.name: prompt for prompt in await self.list_prompts()}
         if name not in prompts:
-            near = difflib.get_close_matches(name, list(prompts), n=1)
-            hint = f"Did you mean {near[0]}? " if near else ""
-            raise MCPError(INVALID_PARAMS, f"There is no prompt {name!r}. {hint}The prompts are: {', '.join(prompts)}.")
+            raise MCPError(
+                INVALID_PARAMS, f"There is no prompt {_unknown(name, prompts)} The prompts are: {', '.join(prompts)}."
+            )
         given = arguments or {}
         expected = prompts[name].arguments or []
         missing = [argument.name for argument in expected if argument.required and argument.name not in given]
         if missing:
             raise MCPError(INVALID_PARAMS, f"The prompt {name} needs {', '.join(missing)}.")
         return await super().get_prompt(name, arguments, context)
+
+
+def _unknown(given: str, known: Iterable[str]) -> str:
+    """What was given, cut to a readable length, and the nearest known name."""
+    given = given[:SHOWN_CHARACTERS]
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f"{given!r}." + (f" Did you mean {near[0]!r}?" if near else "")
 
 
 def build_server(settings: Settings) -> MCPServer[Any]:

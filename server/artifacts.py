@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import secrets
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +69,10 @@ def _write(path: Path, data: bytes) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: a reader never sees half a file.
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_bytes(data)
-    partial.replace(path)
+    # Written aside and renamed: a reader never sees half a file, and two writers of one file never meet.
+    partial = path.with_name(f"{secrets.token_hex(8)}.partial")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

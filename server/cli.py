@@ -36,7 +36,8 @@ def run(arguments: Sequence[str]) -> int:
     known, rest = parser.parse_known_args(arguments)
     if rest and known.command != "call":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    settings = from_environment(python=known.python, state_dir=known.state_dir)
+    settings = from_environment(python=getattr(known, "python", None), state_dir=getattr(known, "state_dir", None))
+    _own_signals()
     match known.command:
         case None | "serve":
             return _serve(settings)
@@ -76,7 +77,6 @@ def _parser() -> argparse.ArgumentParser:
         parents=[shared],
         allow_abbrev=False,
     )
-    parser.set_defaults(python=None, state_dir=None, command=None)
     parser.add_argument("--version", action="version", version=f"tritonforge-mcp {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("serve", parents=[shared], help="serve MCP over stdio (the default)")
@@ -100,14 +100,17 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(settings: Settings) -> int:
     from .app import build_server
 
-    # The SDK ends only when stdin does; clients also send signals, and a worker must not outlive us.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end_at_once)
     server = build_server(settings)
     gc.freeze()
     gc.enable()
     anyio.run(server.run_stdio_async)
     return OK
+
+
+def _own_signals() -> None:
+    """A server ends only when its input does, but clients also send signals; and no worker may outlive any command."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_at_once)
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:

@@ -12,6 +12,11 @@ from ..sandbox.wire import Wire
 
 TEXT_LIMIT = 9000
 """Characters of a result's text: clients cut between 10,000 and 12,000."""
+PROBLEM_LIMITS = {
+    "message": 1800, "file": 300, "excerpt": 1500, "likely_cause": 500, "likely_fix": 800, "output": 1600,
+}  # fmt: skip
+"""Characters of a problem's parts: together, with message and fix repeated in summary and next step, below
+`TEXT_LIMIT`."""
 
 
 class Result(Wire):
@@ -52,7 +57,14 @@ async def respond(model: type[R], evaluate: Callable[[], Awaitable[R]]) -> CallT
 
 
 def ended(model: type[R], kind: Kind, problem: Problem) -> R:
-    """A result that carries only its outcome."""
+    """A result that carries only its outcome, in bounds whatever a kernel or a caller put into it."""
+    problem = problem.model_copy(
+        update={
+            name: value[:limit] + " [cut]"
+            for name, limit in PROBLEM_LIMITS.items()
+            if (value := getattr(problem, name)) is not None and len(value) > limit
+        }
+    )
     where = f" ({problem.file}, line {problem.line})" if problem.file and problem.line else ""
     return model(
         kind=kind,

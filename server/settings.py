@@ -27,4 +27,13 @@ def from_environment(
     """Command-line values first, then ``TRITONFORGE_PYTHON`` and ``TRITONFORGE_STATE_DIR``, then the defaults."""
     chosen_python = python or environment.get("TRITONFORGE_PYTHON") or sys.executable
     chosen_state = state_dir or environment.get("TRITONFORGE_STATE_DIR") or ".tritonforge"
-    return Settings(python=chosen_python, state_dir=Path(chosen_state).expanduser().absolute())
+    # A bare name is looked up on PATH; a path must not depend on the folder that a worker starts in.
+    if os.sep in chosen_python:
+        chosen_python = str(_absolute(chosen_python))
+    return Settings(python=chosen_python, state_dir=_absolute(chosen_state))
+
+
+def _absolute(path: str) -> Path:
+    """Links stay as they are: a virtual environment's interpreter is one."""
+    # Unlike Path.expanduser, this leaves the name of an unknown user alone.
+    return Path(os.path.expanduser(path)).absolute()

@@ -8,8 +8,8 @@ from typing import Final
 import anyio
 from mcp_types import ToolAnnotations
 
-from ...profiling.ncu.command import command, export_command, find_ncu
-from ...profiling.ncu.failure import explain
+from ...profiling.ncu.command import Page, command, export_command, find_ncu
+from ...profiling.ncu.failure import NcuFailure, explain
 from ...profiling.ncu.report import LaunchProfile, Rule, parse_raw, parse_rules, summarize
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind, Problem
@@ -40,6 +40,10 @@ LAUNCHES_SHOWN: Final = 5
 RULES_SHOWN: Final = 4
 RULE_TEXT_LIMIT: Final = 400
 RULE_TYPES: Final = frozenset({"OPT", "WRN"})
+ENDINGS: Final = frozenset({Kind.RUNTIME_ERROR, Kind.UNAVAILABLE, Kind.OUT_OF_MEMORY})
+"""How a worker's sudden end is reported."""
+TARGET_CODES: Final = frozenset({"target_failed", "nothing_profiled", "killed", "other"})
+"""What ncu says where the program that it runs is at fault."""
 FINISH_S: Final = 120.0
 EXPORT_S: Final = 60.0
 
@@ -134,33 +138,16 @@ def _heaviest(spec: Task) -> str:
 async def _profile(
     services: Services, ncu: str, case: str, spec: Task, tasks: TaskWorker, kernel_source: Source
 ) -> CaseReport:
-    limits = services.settings.limits
     folder = Path(tempfile.mkdtemp(prefix="tritonforge-ncu-"))
     path = folder / "report.ncu-rep"
     try:
-        # The command without its target: the worker's command line follows it.
-        wrapper = command(ncu, path, ["{target}"], launch_count=LAUNCHES_PROFILED, import_source=True)[:-1]
-        async with gpu_worker(services.settings.python, limits=limits, wrapper=wrapper) as worker:
-            await worker.load(kernel_source, spec)
-            await worker.set_inputs(await tasks.make_inputs(case, seed=0))
-            await worker.profile()
-            code = await worker.process.finish(FINISH_S)
-            log = worker.process.output()
-        if code is None:
-            raise Stopped(
-                Kind.TIMEOUT,
-                Problem(
-                    stage="profile", message=f"ncu did not write its report within {FINISH_S:g} s", output=log[-1500:]
-                ),
-            )
-        if not path.exists() or code != 0:
-            _raise_ncu_failure(log, code)
-        raw = await _export(ncu, path, "raw")
-        rows = parse_raw(raw)
-        if not rows:
-            _raise_ncu_failure(log, code)
+        await _collect(services, ncu, path, case, spec, tasks, kernel_source)
+        rows = parse_raw(await _export(ncu, path, "raw"))
         rules = parse_rules(await _export(ncu, path, "details"))
         data = await anyio.Path(path).read_bytes()
+    except ValueError as error:
+        message = f"ncu's report can't be read: {error}"
+        raise Stopped(Kind.UNAVAILABLE, Problem(stage="profile", message=message)) from error
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -170,26 +157,51 @@ async def _profile(
     return CaseReport(data, launches)
 
 
-def _raise_ncu_failure(log: str, code: int) -> None:
-    failure = explain(log, code)
-    if failure is None:
-        raise Stopped(
-            Kind.UNAVAILABLE,
-            Problem(
-                stage="profile", message=f"ncu wrote no usable report (exit code {code})", output=log[-1500:] or None
-            ),
-        )
+async def _collect(
+    services: Services, ncu: str, path: Path, case: str, spec: Task, tasks: TaskWorker, kernel_source: Source
+) -> None:
+    """Run the kernel's worker under ncu until the report is written."""
+    # The command without its target: the worker's command line follows it.
+    wrapper = command(ncu, path, ["{target}"], launch_count=LAUNCHES_PROFILED, import_source=True)[:-1]
+    async with gpu_worker(services.settings.python, limits=services.settings.limits, wrapper=wrapper) as worker:
+        try:
+            await worker.load(kernel_source, spec)
+            await worker.set_inputs(await tasks.make_inputs(case, seed=0))
+            await worker.profile()
+        except Stopped as stopped:
+            # Where ncu itself gave up, the worker's end is only what followed from it.
+            failure = explain(worker.process.output(), 1)
+            if stopped.kind in ENDINGS and failure is not None and failure.code not in TARGET_CODES:
+                raise _stopped(failure) from stopped
+            raise
+        code = await worker.process.finish(FINISH_S)
+        log = worker.process.output()
+    if code is None:
+        message = f"ncu did not write its report within {FINISH_S:g} s"
+        raise Stopped(Kind.TIMEOUT, Problem(stage="profile", message=message, output=log[-1500:]))
+    if code != 0 or not await anyio.Path(path).exists():
+        failure = explain(log, code)
+        if failure is not None:
+            raise _stopped(failure)
+        message = f"ncu wrote no report (exit code {code})"
+        raise Stopped(Kind.UNAVAILABLE, Problem(stage="profile", message=message, output=log[-1500:] or None))
+
+
+def _stopped(failure: NcuFailure) -> Stopped:
     kind = Kind.REJECTED if failure.code == "nothing_profiled" else Kind.UNAVAILABLE
-    raise Stopped(
-        kind,
-        Problem(stage="profile", message=failure.message, likely_fix=failure.remedy, output=failure.evidence or None),
+    problem = Problem(
+        stage="profile", message=failure.message, likely_fix=failure.remedy, output=failure.evidence or None
     )
+    return Stopped(kind, problem)
 
 
-async def _export(ncu: str, report: Path, page: str) -> str:
-    assert page in {"raw", "details"}
-    with anyio.fail_after(EXPORT_S):
-        done = await anyio.run_process(export_command(ncu, report, "raw" if page == "raw" else "details"), check=False)
+async def _export(ncu: str, report: Path, page: Page) -> str:
+    try:
+        with anyio.fail_after(EXPORT_S):
+            done = await anyio.run_process(export_command(ncu, report, page), check=False)
+    except TimeoutError:
+        message = f"ncu did not print the {page} page of its report within {EXPORT_S:g} s"
+        raise Stopped(Kind.TIMEOUT, Problem(stage="profile", message=message)) from None
     return done.stdout.decode("utf-8", errors="replace")
 
 

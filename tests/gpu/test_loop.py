@@ -119,7 +119,12 @@ async def test_an_illegal_address_is_a_runtime_error_and_leaves_the_gpu_usable(c
 
 
 async def test_a_kernel_that_never_ends_is_killed_at_the_time_limit(call: Call) -> None:
-    body = "i = 0\n    while i >= 0:\n        i = tl.load(x_ptr).to(tl.int32) * 0 + 1\n    tl.store(out_ptr + offsets, 1.0)"
+    body = (
+        "i = 0\n"
+        "    while i >= 0:\n"
+        "        i = tl.load(x_ptr).to(tl.int32) * 0 + 1\n"
+        "    tl.store(out_ptr + offsets, 1.0)"
+    )
     result = await evaluate(call, body)
     assert result["kind"] == "timeout"
 
@@ -156,3 +161,27 @@ async def test_an_entry_without_a_launch_has_nothing_to_profile(call: Call, tmp_
     torch_only = "import torch\n\n\ndef double(x):\n    return x\n"
     result = await call("profile_ncu", kernel=torch_only, task=TASK)
     assert result["kind"] == "rejected", result
+
+
+async def test_restricted_counters_are_told_with_the_remedy(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ncu = tmp_path / "ncu"
+    ncu.write_text(
+        "#!/bin/sh\n"
+        'echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance '
+        'Counters on the target device 0."\nexit 1\n'
+    )
+    ncu.chmod(0o755)
+    monkeypatch.setenv("TRITONFORGE_NCU", str(ncu))
+    result = await call("profile_ncu", kernel=sin("candidate"), task=sin("task"))
+    assert result["kind"] == "unavailable"
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in result["problem"]["likely_fix"]
+
+
+async def test_a_task_without_a_reference_takes_the_baseline_as_one(call: Call) -> None:
+    task = TASK.replace("def reference", "def unused")
+    right = await call("run_correctness", kernel=GOOD, task=task, baseline=GOOD, seeds=1)
+    assert (right["kind"], right["reference"]) == ("ok", "baseline")
+    wrong = KERNEL.format(body="tl.store(out_ptr + offsets, 3 * tl.load(x_ptr + offsets))")
+    assert (await call("run_correctness", kernel=wrong, task=task, baseline=GOOD, seeds=1))["kind"] == "wrong"
