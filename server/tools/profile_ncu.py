@@ -10,7 +10,8 @@ from mcp_types import ToolAnnotations
 
 from ...profiling.ncu.command import Page, command, export_command, find_ncu
 from ...profiling.ncu.failure import NcuFailure, explain
-from ...profiling.ncu.report import LaunchProfile, Rule, parse_raw, parse_rules, summarize
+from ...profiling.ncu.model import LaunchProfile, Rule
+from ...profiling.ncu.report import parse_raw, parse_rules, summarize
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.source import Source, read_source

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tritonforge.profiling.ncu import metrics
-from tritonforge.profiling.ncu.report import LaunchProfile, RawLaunchMetrics, parse_raw, parse_rules, summarize
+from tritonforge.profiling.ncu.model import LaunchProfile, RawLaunchMetrics
+from tritonforge.profiling.ncu.report import parse_raw, parse_rules, summarize
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "ncu"
 RECORDING = RECORDINGS / "matmul_h200.csv"
