@@ -37,7 +37,7 @@ class Times:
     kernels: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     """Kernel or copy by name -> mean time a call, one entry a block."""
     sm_clock_hz: list[float] = field(default_factory=list[float])
-    """SM clock just after each block."""
+    """SM clock at the end of each block."""
 
 
 @dataclass(frozen=True, slots=True)

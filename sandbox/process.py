@@ -111,10 +111,13 @@ class WorkerProcess:
             await protocol.send(self._stream, {"op": operation, **fields}, blobs or [])
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise await self._death(operation) from None
+        except ProtocolViolation as error:
+            # Only what another worker sent can be unfit to be passed on.
+            raise Stopped(Kind.CHEATING, Problem(stage="worker", message=str(error))) from error
         frame = await self._receive(operation, timeout_s or self._limits.request_s)
         if frame.fields.get("ok") is True:
             return frame
-        kind, problem = explain_failure(frame.fields.get("failure"), self.output())
+        kind, problem = explain_failure(frame.fields.get("failure"), await self._last_words())
         raise Stopped(kind, problem)
 
     async def finish(self, timeout_s: float) -> int | None:
@@ -155,10 +158,14 @@ class WorkerProcess:
         """The worker closed its socket: find out how it ended."""
         with anyio.move_on_after(EXIT_GRACE_S):
             await self._process.wait()
-        # Give the drains a turn, so that the last words are there.
-        await anyio.sleep(0.05)
-        kind, problem = explain_death(operation, self._process.returncode, self.output())
+        output = await self._last_words()
+        kind, problem = explain_death(operation, self._process.returncode, output)
         return Stopped(kind, problem)
+
+    async def _last_words(self) -> str:
+        """The output, after the drains have had a turn to read what is still in the pipes."""
+        await anyio.sleep(0.05)
+        return self.output()
 
 
 @contextlib.asynccontextmanager
@@ -218,6 +225,10 @@ async def start_worker(
                 with anyio.CancelScope(shield=True):
                     await stream.aclose()
                     await process.aclose()
+    except BaseExceptionGroup as group:
+        # The tasks here raise nothing of their own: what the group wraps is the caller's, and goes on as it came.
+        (raised,) = group.exceptions
+        raise raised from raised.__cause__
     finally:
         _kill_group(process.pid)
         _live.pop(process.pid, None)

@@ -27,8 +27,15 @@ class Frame(NamedTuple):
 
 
 def pack_header(fields: dict[str, Any], blob_sizes: list[int]) -> bytes:
-    """Prefix and header of a frame; the blobs follow it on the wire."""
-    header = json.dumps({**fields, "blobs": blob_sizes}, allow_nan=False).encode()
+    """Prefix and header of a frame; the blobs follow it on the wire.
+
+    Raises:
+        ProtocolViolation: fields from another worker that JSON can't carry: too deep, or not finite.
+    """
+    try:
+        header = json.dumps({**fields, "blobs": blob_sizes}, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ProtocolViolation(f"a worker's data can't be passed on: {error}") from error
     return PREFIX.pack(MAGIC, len(header)) + header
 
 
@@ -39,7 +46,11 @@ def unpack_header(header: bytes, blob_limit_bytes: int) -> tuple[dict[str, Any],
         ProtocolViolation: not an object, or blobs that are malformed or larger together than the limit.
     """
     try:
-        parsed: Any = json.loads(header)
+        text = header.decode()
+        parsed: Any = json.loads(text)
+        if "\\ud" in text.lower():
+            # An escaped half of a pair is no text, and would only be noticed where a result is written out.
+            json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ProtocolViolation(f"the worker's header is not JSON: {error}") from error
     if not isinstance(parsed, dict):
@@ -51,10 +62,10 @@ def unpack_header(header: bytes, blob_limit_bytes: int) -> tuple[dict[str, Any],
     checked: list[int] = []
     for size in cast(list[Any], sizes):
         if type(size) is not int or size < 0:
-            raise ProtocolViolation(f"the worker's header has the blob size {size!r}")
+            raise ProtocolViolation(f"the worker's header has a blob size that is no size: {type(size).__name__}")
         checked.append(size)
-    if (total := sum(checked)) > blob_limit_bytes:
-        raise ProtocolViolation(f"the worker announced {total:,} bytes of data; {blob_limit_bytes:,} are allowed")
+    if sum(checked) > blob_limit_bytes:
+        raise ProtocolViolation(f"the worker announced more data than the {blob_limit_bytes:,} bytes that are allowed")
     return fields, checked
 
 

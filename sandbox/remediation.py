@@ -5,14 +5,19 @@ Pure functions over text and numbers; nothing here trusts what a worker says bey
 
 import re
 import signal
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from .advice import ADVICE
 from .outcome import Kind, Problem
 from .wire import Wire
 
+_NEEDS_GPU = (
+    r"without ATen_cuda library|not compiled with CUDA|NVTX functions not installed|not linked with support for cuda"
+    r"|'InterpreterBuilder' object has no attribute"
+)
+"""How a CPU build of torch, or Triton's interpreter, says that only a GPU could do this; a worker on one never does."""
 OUTPUT_SHOWN = 1500
 """Characters of captured output in a problem."""
 
@@ -20,14 +25,15 @@ OUTPUT_SHOWN = 1500
 class Failure(Wire):
     """An exception in a worker, as `worker/failures.py` describes it."""
 
-    stage: str
-    kind: Kind | None
-    exception: str
+    stage: str = Field(max_length=100)
+    kind: Literal[Kind.REJECTED, Kind.UNSUPPORTED] | None
+    """What the worker itself refused; a candidate in it must not be able to say ``ok``."""
+    exception: str = Field(max_length=1000)
     bases: list[str]
-    message: str
+    message: str = Field(max_length=4000)
     file: str | None
     line: int | None
-    excerpt: str | None
+    excerpt: str | None = Field(max_length=4000)
 
 
 def explain_failure(fields: Any, output: str) -> tuple[Kind, Problem]:
@@ -131,7 +137,9 @@ def _classify(failure: Failure) -> tuple[Kind, str]:
         return Kind.REJECTED, failure.stage
     if failure.stage == "load" and bases & {"ImportError"}:
         return Kind.REJECTED, failure.stage
-    if failure.stage == "capture" and re.search(r"CUDA|cuda|not implemented for|NVIDIA driver", text):
+    if (failure.stage == "capture" and re.search(r"CUDA|cuda|not implemented for|NVIDIA driver", text)) or re.search(
+        _NEEDS_GPU, text
+    ):
         return Kind.UNSUPPORTED, failure.stage
     return Kind.RUNTIME_ERROR, failure.stage
 

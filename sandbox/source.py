@@ -1,6 +1,7 @@
 """Kernel and task sources as the caller gives them: a path, or the text itself."""
 
 import difflib
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,13 +38,25 @@ def read_source(given: str, what: str) -> Source:
         raise rejected("source", f"{what} is empty", fix=f"Give {what} as a path to a Python file or as source text.")
     if "\0" in given:
         raise rejected("source", f"the {what} path contains a NUL byte", fix="Give a plain path or source text.")
-    path = Path(given).expanduser()
+    if _has_lone_surrogate(given):
+        raise rejected("source", f"the {what} path is not valid UTF-8", fix="Give a plain path or source text.")
     try:
-        if path.is_dir():
+        path = Path(given).expanduser()
+    except RuntimeError as error:
+        raise rejected("source", f"the {what} path can't be expanded: {error}", fix="Give an absolute path.") from None
+    try:
+        facts = path.stat()
+        if stat.S_ISDIR(facts.st_mode):
             raise rejected("source", f"{given} is a folder, not a file", file=given, fix=_files_in(path))
-        size = path.stat().st_size
-        if size > SIZE_LIMIT_BYTES:
-            raise rejected("source", f"{given} has {size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=given)
+        if not stat.S_ISREG(facts.st_mode):
+            # A pipe or a device may never end.
+            raise rejected(
+                "source", f"{given} is not a regular file", file=given, fix="Give the path of a Python file."
+            )
+        if facts.st_size > SIZE_LIMIT_BYTES:
+            raise rejected(
+                "source", f"{given} has {facts.st_size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=given
+            )
         data = path.read_bytes()
     except FileNotFoundError:
         raise rejected(
@@ -75,10 +88,14 @@ def _check_text(text: str, what: str, shown_as: str) -> None:
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise rejected("source", f"the {what} source contains a NUL byte on line {line}", file=shown_as)
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if _has_lone_surrogate(text):
         raise rejected(
             "source", f"the {what} source contains a lone surrogate, which is not valid UTF-8", file=shown_as
         )
+
+
+def _has_lone_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _files_in(folder: Path) -> str:

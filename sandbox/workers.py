@@ -6,9 +6,9 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from .errors import Stopped
 from .limits import Limits
@@ -19,7 +19,9 @@ from .source import Source
 from .task import Task, parse_task
 from .wire import Wire
 
-M = TypeVar("M", bound=Wire)
+F = TypeVar("F")
+Extent = Annotated[int, Field(ge=0, lt=2**31)]
+NEEDED_ASSEMBLY = frozenset({"ttgir", "ptx"})
 
 
 class Values(NamedTuple):
@@ -63,14 +65,14 @@ class CapturedLaunch(Wire):
 
     kernel: str
     symbol: str
-    grid: tuple[int, int, int]
+    grid: tuple[Extent, Extent, Extent]
     count: int
     tuning: bool
     """Made by the autotuner while it tried configurations."""
-    num_warps: int
-    num_stages: int
-    num_ctas: int
-    shared_bytes: int
+    num_warps: int = Field(ge=1)
+    num_stages: int = Field(ge=0)
+    num_ctas: int = Field(ge=1)
+    shared_bytes: int = Field(ge=0)
     constexprs: dict[str, JsonValue]
     signature: dict[str, str]
     divisible_by_16: list[str]
@@ -107,7 +109,7 @@ class Block(Wire):
     kernels: dict[str, float]
     """Mean microseconds a call, by name of the kernel or copy."""
     sm_clock_hz: float | None
-    expected_samples: int
+    """SM clock at the end of the block, from kernels that wait for a known number of cycles."""
 
 
 class WarmUp(Wire):
@@ -125,11 +127,11 @@ class _Replies:
         self.process = process
 
     @staticmethod
-    def model(model: type[M], fields: Any) -> M:
+    def checked(form: type[F], what: str, data: Any) -> F:
         try:
-            return model.model_validate(fields)
+            return TypeAdapter(form).validate_python(data)
         except ValidationError as error:
-            raise _malformed(model.__name__, error) from error
+            raise _malformed(what, error) from error
 
 
 def _malformed(what: str, error: Exception) -> Stopped:
@@ -165,7 +167,7 @@ class TaskWorker(_Replies):
     async def work(self, case: str) -> dict[str, float] | None:
         """Minimum useful ``bytes`` and ``flops`` of a case, where the task says."""
         work: Any = (await self.process.request("work", case=case)).fields.get("work")
-        return None if work is None else {str(name): float(value) for name, value in work.items()}
+        return None if work is None else self.checked(dict[str, float], "work", work)
 
     async def expect(self) -> None:
         """Run the reference on the inputs made last."""
@@ -178,8 +180,7 @@ class TaskWorker(_Replies):
     async def judge(self, values: Values) -> list[OutputComparison]:
         """Compare outputs with the expected ones, every element."""
         frame = await self.process.request("judge", values.blobs, tree=values.tree)
-        records: Any = frame.fields.get("outputs")
-        return [self.model(OutputComparison, record) for record in records]
+        return self.checked(list[OutputComparison], "comparison", frame.fields.get("outputs"))
 
 
 class KernelWorker(_Replies):
@@ -203,9 +204,12 @@ class KernelWorker(_Replies):
     async def capture(self) -> Capture:
         """Run the entry once under the capturing driver."""
         frame = await self.process.request("capture")
-        records: Any = frame.fields.get("launches")
-        launches = [self.model(CapturedLaunch, record) for record in records]
-        if any(blob not in range(len(frame.blobs)) for launch in launches for blob in launch.assembly.values()):
+        launches = self.checked(list[CapturedLaunch], "capture", frame.fields.get("launches"))
+        if not all(
+            launch.assembly.keys() >= NEEDED_ASSEMBLY
+            and all(blob in range(len(frame.blobs)) for blob in launch.assembly.values())
+            for launch in launches
+        ):
             raise _malformed("capture", ValueError("an assembly text is missing"))
         return Capture(launches, frame.blobs)
 
@@ -221,17 +225,17 @@ class KernelWorker(_Replies):
     async def warm_up(self, seconds: float, calls_limit: int) -> WarmUp:
         """Compile, autotune and call until time or count is reached."""
         frame = await self.process.request("warm_up", seconds=seconds, calls_limit=calls_limit)
-        return self.model(WarmUp, _fields(frame))
+        return self.checked(WarmUp, "warm-up", _fields(frame))
 
     async def block(self, calls: int, number: int) -> Block:
         """Time a block of calls; ``number`` chooses among the copies of the inputs."""
         frame = await self.process.request("block", calls=calls, number=number)
-        return self.model(Block, _fields(frame))
+        return self.checked(Block, "block", _fields(frame))
 
     async def call_times(self, calls: int) -> list[float]:
         """Host call to completion, in microseconds."""
-        times: Any = (await self.process.request("call_times", calls=calls)).fields.get("call_us")
-        return [float(value) for value in times]
+        frame = await self.process.request("call_times", calls=calls)
+        return self.checked(list[float], "call times", frame.fields.get("call_us"))
 
     async def profile(self) -> None:
         """One call inside the range ``BIG_OP``."""
@@ -296,6 +300,6 @@ async def probe(python: str, *, limits: Limits) -> Environment:
     try:
         async with start_worker(python, "probe", limits=limits) as process:
             facts = await process.hello()
-            return _Replies.model(Environment, facts)
+            return _Replies.checked(Environment, "environment", facts)
     except Stopped as stopped:
         return Environment(executable=python, problem=stopped.problem)

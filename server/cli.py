@@ -137,7 +137,7 @@ def _call(settings: Settings, tool: str, rest: list[str], as_json: bool) -> int:
             if result.is_error:
                 return _misuse(text)
             structured = cast(dict[str, Any], result.structured_content)
-            print(json.dumps(structured, indent=2) if as_json else text)  # noqa: T201
+            print(json.dumps(structured, indent=2) if as_json else text)
             return OK if structured["kind"] == "ok" else FAILED
 
     return anyio.run(call)
@@ -191,5 +191,5 @@ def _types(schema: dict[str, Any]) -> set[str]:
 
 
 def _misuse(message: str) -> int:
-    print(f"tritonforge-mcp: {message}", file=sys.stderr)  # noqa: T201
+    print(f"tritonforge-mcp: {message}", file=sys.stderr)
     return MISUSE

@@ -87,4 +87,4 @@ def _cell(value: object) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201
+    print(text, flush=True)

@@ -17,7 +17,7 @@ async def doctor(settings: Settings, as_json: bool) -> int:
     able = all(check.status == "ok" for check in checks if check.required)
     if as_json:
         report = {"version": __version__, "able": able, "checks": [check.model_dump(mode="json") for check in checks]}
-        print(json.dumps(report, indent=2))  # noqa: T201
+        print(json.dumps(report, indent=2))
         return 0 if able else 1
     lines = [f"tritonforge-mcp {__version__}, server on Python {sys.version.split()[0]}"]
     for check in checks:
@@ -25,5 +25,5 @@ async def doctor(settings: Settings, as_json: bool) -> int:
         if check.remedy is not None:
             lines.append(f"         -> {check.remedy}")
     lines.append("The main job can run here." if able else "The main job can't run here: mend what is MISSING.")
-    print("\n".join(lines))  # noqa: T201
+    print("\n".join(lines))
     return 0 if able else 1

@@ -103,7 +103,7 @@ async def _profiler_check() -> Check:
         return Check(
             name="Nsight Compute",
             status="limited",
-            detail=f"{ncu} can't be run: {error or 'no answer'}",
+            detail=f"{ncu} can't be run: {str(error) or 'no answer'}",
             remedy="Set TRITONFORGE_NCU to a working ncu.",
         )
     version = parse_version(done.stdout.decode("utf-8", errors="replace"))

@@ -39,17 +39,20 @@ def describe(error: BaseException, stage: str, sources: Sources) -> dict[str, An
     """Turn an exception into the fields of a failure frame."""
     chain = _chain(error)
     root = chain[-1] if _is_wrapper(error) else error
+    refusal = error if isinstance(error, Refused) else None
+    # What wraps the root says where it happened: a ValueError inside a CompilationError stopped the compiler.
+    meant = chain if _is_wrapper(error) else [error]
     failure: dict[str, Any] = {
-        "stage": getattr(error, "stage", stage),
-        "kind": getattr(error, "kind", None) if isinstance(error, Refused) else None,
+        "stage": stage if refusal is None else refusal.stage,
+        "kind": None if refusal is None else refusal.kind,
         "exception": f"{type(root).__module__}.{type(root).__qualname__}".removeprefix("builtins."),
-        "bases": [base.__name__ for base in type(root).__mro__[:-1]],
+        "bases": list(dict.fromkeys(base.__name__ for member in meant for base in type(member).__mro__[:-1])),
         "message": _message(root),
         "file": None,
-        "line": getattr(error, "line", None) if isinstance(error, Refused) else None,
+        "line": None if refusal is None else refusal.line,
         "excerpt": None,
     }
-    place = _compile_place(chain, sources) or _syntax_place(error, sources) or _frame_place(chain, sources)
+    place = _compile_place(chain, sources) or _syntax_place(chain, sources) or _frame_place(chain, sources)
     if place is not None:
         failure["file"], line, text = place
         if failure["line"] is None:
@@ -69,7 +72,8 @@ def excerpt(text: str, line: int, around: int = 2) -> str:
 
 def _message(error: BaseException) -> str:
     text = getattr(error, "error_message", None) or str(error) or type(error).__name__
-    return str(text)[:MESSAGE_LIMIT]
+    # A lone surrogate would make the whole report unreadable above.
+    return str(text)[:MESSAGE_LIMIT].encode("utf-8", "backslashreplace").decode()[:MESSAGE_LIMIT]
 
 
 def _is_wrapper(error: BaseException) -> bool:
@@ -108,11 +112,12 @@ def _find_dedented(text: str, src: str) -> int | None:
     return None
 
 
-def _syntax_place(error: BaseException, sources: Sources) -> tuple[str, int, str] | None:
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        known = sources.get(error.filename)
-        if known is not None:
-            return known[0], error.lineno, known[1]
+def _syntax_place(chain: list[BaseException], sources: Sources) -> tuple[str, int, str] | None:
+    for error in chain:
+        if isinstance(error, SyntaxError) and error.filename and error.lineno:
+            known = sources.get(error.filename)
+            if known is not None:
+                return known[0], error.lineno, known[1]
     return None
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import torch
@@ -91,14 +92,18 @@ def _compare_tensors(
         # Where either is not finite the two must agree exactly: NaN with NaN, an infinity with the same one.
         odd = ~finite & ~((e == g) | (e.isnan() & g.isnan()))
         error = torch.where(finite, (g - e).abs(), torch.zeros_like(e))
+        # Integers beyond 2^53 are not exact in double precision: without a tolerance they are compared as they are,
+        # and those that differ do so by at least one.
+        differ = exact_e != exact_g if integral and not (rtol or atol) else None
+        if differ is not None:
+            error = torch.where(differ, error.clamp(min=1.0), error)
         excess = error - (atol + rtol * torch.where(finite, e.abs(), torch.zeros_like(e)))
-        # Integers beyond 2^53 are not exact in double precision: without a tolerance they are compared as they are.
-        wrong = (exact_e != exact_g) if integral and not (rtol or atol) else (finite & (excess > 0)) | odd
+        wrong = differ if differ is not None else (finite & (excess > 0)) | odd
         record["wrong_elements"] += int(wrong.sum())
         record["not_finite_mismatches"] += int(odd.sum())
-        record["max_abs_error"] = max(record["max_abs_error"], float(error.max()))
+        record["max_abs_error"] = max(record["max_abs_error"], _at_most(error.max()))
         relative = torch.where(finite & (e != 0), error / e.abs(), torch.zeros_like(e))
-        record["max_rel_error"] = max(record["max_rel_error"], float(relative.max()))
+        record["max_rel_error"] = max(record["max_rel_error"], _at_most(relative.max()))
         # The worst element is the one furthest beyond its tolerance; a wrong NaN or infinity outranks them all.
         rank = torch.where(
             odd,
@@ -113,10 +118,17 @@ def _compare_tensors(
                 if expected.dim()
                 else []
             )
-            record.update(worst_index=index, worst_expected=_number(e[at]), worst_got=_number(g[at]))
+            record.update(worst_index=index, worst_expected=_number(exact_e[at]), worst_got=_number(exact_g[at]))
     return record
 
 
 def _number(value: torch.Tensor) -> float | str:
     number = float(value)
+    if not value.is_floating_point() and number != int(value):
+        return str(int(value))
     return number if math.isfinite(number) else repr(number)
+
+
+def _at_most(error: torch.Tensor) -> float:
+    """The error, or the largest double where it lies beyond: JSON has no infinities."""
+    return min(float(error), sys.float_info.max)

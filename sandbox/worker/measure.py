@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-import ctypes
+import bisect
+import itertools
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage]
@@ -20,6 +21,16 @@ from .task import call
 
 COPIES_LIMIT_BYTES = 8 << 30
 """Input copies that the rotation may hold together."""
+SM_CLOCK = "SM_CLOCK"
+SPIN_CYCLES = (50_000, 150_000)
+
+
+class Activity(NamedTuple):
+    """A kernel, copy or fill on the device's time line, in nanoseconds."""
+
+    name: str
+    start_ns: int
+    stop_ns: int
 
 
 class Measurement:
@@ -38,7 +49,6 @@ class Measurement:
         for _ in range(count):
             self._padding.append(torch.empty(random.randrange(1, 64) << 20, dtype=torch.int8, device="cuda"))
             self._copies.append(values.copy(inputs))
-        self._clock = SmClock()
 
     def warm_up(self, seconds: float, calls_limit: int) -> dict[str, Any]:
         """Compile and autotune (first call), then call until ``seconds`` or ``calls_limit``; returns the call time."""
@@ -72,10 +82,16 @@ class Measurement:
                 self._flush()
                 with record_function(BIG_OP):
                     call(self._entry, inputs)
+            with record_function(SM_CLOCK):
+                spin()
             torch.cuda.synchronize()
-        clock_hz = self._clock.read_hz()
-        samples, names = _samples(profiler.profiler.kineto_results.events())  # pyright: ignore
-        return {"samples": samples, "kernels": names, "sm_clock_hz": clock_hz, "expected_samples": calls}
+        events = profiler.profiler.kineto_results.events()  # pyright: ignore
+        timed = _activities(events, BIG_OP)
+        return {
+            "samples": [_sample(activities) for activities in timed],
+            "kernels": _means_us(timed),
+            "sm_clock_hz": _clock_hz(events),
+        }
 
     def call_times(self, calls: int) -> list[float]:
         """Host call to completion, in microseconds: launch overhead included, L2 flushed before each call."""
@@ -112,47 +128,69 @@ def profile_region(entry: Callable[..., Any], inputs: Any) -> None:
         torch.cuda.synchronize()
 
 
-def _samples(events: Any) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Attribute device activities to the marked calls by the launches' correlation ids.
+def _activities(events: Any, marker: str) -> list[list[Activity]]:
+    """For each range marked with ``marker``, the device activities that its host calls launched.
 
     Host-side launches carry the correlation id of the activity that they start; a launch belongs to the marked
     range that its start lies in.
     """
     ranges: list[tuple[int, int]] = []
     launches: list[tuple[int, int]] = []
-    activities: dict[int, list[tuple[int, int, str]]] = {}
+    by_launch: dict[int, list[Activity]] = {}
     for event in events:
-        on_device = event.device_type() == DeviceType.CUDA
-        name, start = event.name(), event.start_ns()
-        if on_device and name != BIG_OP:
-            activities.setdefault(event.correlation_id(), []).append((start, start + event.duration_ns(), name))
-        elif not on_device and name == BIG_OP:
-            ranges.append((start, start + event.duration_ns()))
-        elif not on_device and name.startswith("cu"):
+        name, start, stop = event.name(), event.start_ns(), event.start_ns() + event.duration_ns()
+        if event.device_type() == DeviceType.CUDA:
+            # The markers have shadows on the device's time line.
+            if name not in {BIG_OP, SM_CLOCK}:
+                by_launch.setdefault(event.correlation_id(), []).append(Activity(name, start, stop))
+        elif name == marker:
+            ranges.append((start, stop))
+        elif name.startswith("cu"):
             launches.append((start, event.correlation_id()))
-    ranges.sort()
     launches.sort()
-    samples: list[dict[str, Any]] = []
+    starts = [start for start, _ in launches]
+    return [
+        [
+            activity
+            for _, correlation in launches[bisect.bisect_left(starts, begin) : bisect.bisect_right(starts, end)]
+            for activity in by_launch.get(correlation, ())
+        ]
+        for begin, end in sorted(ranges)
+    ]
+
+
+def _sample(activities: list[Activity]) -> dict[str, Any]:
+    first = min((activity.start_ns for activity in activities), default=0)
+    last = max((activity.stop_ns for activity in activities), default=0)
+    return {
+        "kernel_us": sum(activity.stop_ns - activity.start_ns for activity in activities) / 1e3,
+        "device_us": (last - first) / 1e3,
+        "activities": len(activities),
+    }
+
+
+def _means_us(calls: list[list[Activity]]) -> dict[str, float]:
+    """Mean microseconds a call, by name of the kernel or copy."""
     totals: dict[str, float] = {}
-    at = 0
-    for begin, end in ranges:
-        mine: list[tuple[int, int, str]] = []
-        while at < len(launches) and launches[at][0] < begin:
-            at += 1
-        while at < len(launches) and launches[at][0] <= end:
-            mine.extend(activities.get(launches[at][1], ()))
-            at += 1
-        for start, stop, name in mine:
-            totals[name] = totals.get(name, 0.0) + (stop - start) / 1e3
-        samples.append(
-            {
-                "kernel_us": sum(stop - start for start, stop, _ in mine) / 1e3,
-                "device_us": (max(s for _, s, _ in mine) - min(s for s, _, _ in mine)) / 1e3 if mine else 0.0,
-                "activities": len(mine),
-            }
-        )
-    count = max(len(samples), 1)
-    return samples, {name[:200]: total / count for name, total in totals.items()}
+    for activity in itertools.chain.from_iterable(calls):
+        name = activity.name[:200]
+        totals[name] = totals.get(name, 0.0) + (activity.stop_ns - activity.start_ns) / 1e3
+    return {name: total / len(calls) for name, total in totals.items()}
+
+
+def spin() -> None:
+    """Two kernels that wait for a known number of SM cycles each."""
+    for cycles in SPIN_CYCLES:
+        torch.cuda._sleep(cycles)
+
+
+def _clock_hz(events: Any) -> float | None:
+    """The SM clock from the two spins: what their lengths have in common (start and end of a kernel) cancels."""
+    (spins,) = _activities(events, SM_CLOCK) or [[]]
+    if len(spins) != len(SPIN_CYCLES):
+        return None
+    short_ns, long_ns = sorted(activity.stop_ns - activity.start_ns for activity in spins)
+    return (SPIN_CYCLES[1] - SPIN_CYCLES[0]) / (long_ns - short_ns) * 1e9 if long_ns > short_ns else None
 
 
 class L2Flush:
@@ -168,35 +206,3 @@ class L2Flush:
 
     def __call__(self) -> None:
         torch.sum(self._buffer, dim=0, out=self._sink)
-
-
-class SmClock:
-    """The SM clock through NVML, which ships with the driver."""
-
-    def __init__(self) -> None:
-        self._library: ctypes.CDLL | None = None
-        self._device = ctypes.c_void_p()
-        try:
-            library = ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError:
-            return
-        bus_id = _pci_bus_id()
-        if library.nvmlInit_v2() == 0 and (
-            library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.encode(), ctypes.byref(self._device)) == 0
-        ):
-            self._library = library
-
-    def read_hz(self) -> float | None:
-        """Now, in hertz; None where NVML can't say."""
-        if self._library is None:
-            return None
-        mhz = ctypes.c_uint()
-        sm_clock_domain = 1  # NVML_CLOCK_SM
-        if self._library.nvmlDeviceGetClockInfo(self._device, sm_clock_domain, ctypes.byref(mhz)) != 0:
-            return None
-        return mhz.value * 1e6
-
-
-def _pci_bus_id() -> str:
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"

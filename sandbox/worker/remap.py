@@ -40,8 +40,14 @@ class CudaOnCpu(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.record_stream:
             return None
+        if func is torch.device:
+            # Naming a device is not using it: it must stay equal to what tensors report.
+            return func(*args, **kwargs)
         args = tuple(_to_cpu(value) for value in args)
         kwargs = {name: _to_cpu(value) for name, value in kwargs.items()}
+        if isinstance(kwargs.get("device"), int):
+            # A bare index means a CUDA device, as in device=torch.cuda.current_device().
+            kwargs["device"] = _CPU
         kwargs.pop("pin_memory", None)
         return func(*args, **kwargs)
 
@@ -135,6 +141,9 @@ def _torch_cuda(capability: int, sm_count: int | None, name: str) -> dict[str, A
     def nothing(*args: Any, **kwargs: Any) -> None:
         return None
 
+    def no_memory(*args: Any, **kwargs: Any) -> Any:
+        raise Refused("unsupported", "capture", "the entry asks how much GPU memory is in use, which needs a GPU")
+
     def no_graph(*args: Any, **kwargs: Any) -> Any:
         raise Refused("unsupported", "capture", "the entry records a CUDA graph, which needs a GPU")
 
@@ -153,6 +162,11 @@ def _torch_cuda(capability: int, sm_count: int | None, name: str) -> dict[str, A
         "get_device_properties": properties,
         "synchronize": nothing,
         "empty_cache": nothing,
+        "reset_peak_memory_stats": nothing,
+        "memory_allocated": no_memory,
+        "max_memory_allocated": no_memory,
+        "memory_reserved": no_memory,
+        "mem_get_info": no_memory,
         "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream,
         "stream": lambda other=None: contextlib.nullcontext(),

@@ -129,7 +129,7 @@ def describe(module: ModuleType) -> dict[str, Any]:
     if both := sorted(set(cases) & set(hidden)):
         raise _bad(f"{both} stand both in CASES and in HIDDEN_CASES; names must differ")
     in_place = getattr(module, "IN_PLACE", ())
-    if isinstance(in_place, str) or not all(isinstance(name, str) for name in in_place):
+    if not isinstance(in_place, list | tuple) or not all(isinstance(name, str) for name in in_place):
         raise _bad(f"IN_PLACE must be a tuple of argument names, e.g. IN_PLACE = ('out',); it is {in_place!r}")
     for name in ("reference", "work", "reduction", "setup"):
         if hasattr(module, name) and not callable(getattr(module, name)):
@@ -205,7 +205,8 @@ def _tolerances(module: ModuleType) -> dict[str, dict[str, float]]:
         for part, number in value.items():
             if isinstance(number, bool) or not isinstance(number, int | float) or not (0 <= number < math.inf):
                 raise _bad(f"TOLERANCE[{name!r}][{part!r}] must be a number of 0 or more; it is {number!r}")
-        tolerances[name] = {
+        # By the dtype's own name: torch.half is torch.float16.
+        tolerances[str(getattr(torch, name)).removeprefix("torch.")] = {
             "rtol": 0.0,
             "atol": 0.0,
             **{part: float(number) for part, number in value.items()},

@@ -92,7 +92,8 @@ def copy(value: Any) -> Any:
         fresh.copy_(value.detach().as_strided((span,), (1,), value.storage_offset()))
         return fresh.as_strided(value.shape, value.stride()).requires_grad_(value.requires_grad)
     if isinstance(value, list | tuple):
-        return type(value)(copy(item) for item in value)
+        # Named tuples become plain ones, as they do on the wire.
+        return [copy(item) for item in value] if isinstance(value, list) else tuple(copy(item) for item in value)
     if isinstance(value, dict):
         return {key: copy(item) for key, item in value.items()}
     return value
@@ -124,7 +125,8 @@ def _tensor_fields(tensor: torch.Tensor, blobs: list[Any], *, stage: str, where:
             stage,
             f"{where} is a {type(tensor).__qualname__}; only plain torch.Tensor is supported",
         )
-    plain = tensor.detach()
+    # Conjugation and negation that torch has put off are not in the bytes yet.
+    plain = tensor.detach().resolve_conj().resolve_neg()
     span = _span(plain)
     # The storage behind the view goes across as it lies, so that strides (and broadcasts) survive.
     flat = plain.as_strided((span,), (1,), plain.storage_offset()).cpu().contiguous()

@@ -11,7 +11,7 @@ from ...profiling.comparison import Comparison, Outcome, WeightedCase, combine, 
 from ...profiling.hardware.model import Gpu
 from ...profiling.roofline import speed_of_light
 from ...profiling.statistics import median, spread
-from ...profiling.timing import Timing, launch_bound, longest, time_entry
+from ...profiling.timing import Times, Timing, launch_bound, longest, time_entry
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.source import Source, read_source
@@ -63,10 +63,11 @@ class CaseTimes(Wire):
     kernels: list[KernelTime]
     """What the time goes to, longest first."""
     sm_clock_hz: float | None
-    """SM clock just after the blocks, median; null where NVML does not say."""
+    """SM clock under this load, at the end of each block, median."""
     baseline_kernel_us: float | None = None
     baseline_device_us: float | None = None
     baseline_call_us: float | None = None
+    baseline_sm_clock_hz: float | None = None
     ratio: float | None = None
     """Baseline time over candidate time: above 1 is faster."""
     ratio_low: float | None = None
@@ -250,6 +251,7 @@ def _case_times(
             "baseline_kernel_us": median(baseline.kernel_us),
             "baseline_device_us": median(baseline.device_us),
             "baseline_call_us": median(baseline.call_us),
+            "baseline_sm_clock_hz": _clock_hz(baseline),
             "ratio": found.ratio,
             "ratio_low": found.ratio_low,
             "ratio_high": found.ratio_high,
@@ -264,13 +266,17 @@ def _case_times(
         device_us_mad=device.mad,
         call_us=call_us,
         kernels=[KernelTime(name=name, us=us) for name, us in longest(times, KERNELS_SHOWN)],
-        sm_clock_hz=median(times.sm_clock_hz) if times.sm_clock_hz else None,
+        sm_clock_hz=_clock_hz(times),
         speed_of_light_pct=light.pct if light is not None else None,
         bound=light.bound if light is not None else None,
         samples=len(times.device_us) + (len(baseline.device_us) if baseline is not None else 0),
         notes=notes,
         **fields,
     )
+
+
+def _clock_hz(times: Times) -> float | None:
+    return median(times.sm_clock_hz) if times.sm_clock_hz else None
 
 
 def _peak(gpu: Gpu, tree: Any) -> float | None:

@@ -12,8 +12,9 @@ import sys
 import time
 from datetime import date
 from importlib.metadata import version
+from typing import Any
 
-INITIALIZE = {
+INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
@@ -23,8 +24,8 @@ INITIALIZE = {
         "clientInfo": {"name": "startup-benchmark", "version": "1"},
     },
 }
-INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-LIST_TOOLS = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+INITIALIZED: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+LIST_TOOLS: dict[str, Any] = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
 
 
 def once() -> float:

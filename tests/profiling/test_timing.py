@@ -32,7 +32,7 @@ class FakeWorker:
     async def block(self, calls: int, number: int) -> Block:
         self.diary.append((self.name, number))
         samples = [Sample(kernel_us=self.us, device_us=self.us, activities=self.activities)] * (calls - self.lost)
-        return Block(samples=samples, kernels={"k": self.us}, sm_clock_hz=1.98e9, expected_samples=calls)
+        return Block(samples=samples, kernels={"k": self.us}, sm_clock_hz=1.98e9)
 
     async def call_times(self, calls: int) -> list[float]:
         return [self.us + 30.0] * calls

@@ -1,0 +1,286 @@
+"""The command line: arguments from a schema, exact JSON, and exit codes that scripts can rely on."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import SIN, without_gpu
+from tests.server.test_stdio import DEADLINE_S, left_in, wait_for_end
+from tritonforge import __version__
+from tritonforge.server.cli import FAILED, MISUSE, OK, parse_arguments
+from tritonforge.server.results import Result
+
+SCHEMA: dict[str, Any] = {
+    "properties": {
+        "kernel": {"type": "string"},
+        "target": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "cases": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}]},
+        "seeds": {"type": "integer"},
+        "wait_s": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    },
+    "required": ["kernel"],
+}
+
+
+def command_line(*arguments: str, state: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the command line with a state folder of its own, unless that is given."""
+    return subprocess.run(
+        [sys.executable, "-m", "tritonforge.server", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+        env={**os.environ, "TRITONFORGE_STATE_DIR": str(state), "COLUMNS": "120", **environment},
+    )
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter without torch."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return str(folder / "bin" / "python")
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        (["--kernel", "k.py"], {"kernel": "k.py"}),
+        (["--kernel=k.py"], {"kernel": "k.py"}),
+        (["--kernel=a=b"], {"kernel": "a=b"}),
+        (["--kernel="], {"kernel": ""}),
+        (["--kernel", "--strange"], {"kernel": "--strange"}),
+        (["--kernel", "def f():\n    pass\n"], {"kernel": "def f():\n    pass\n"}),
+        (["--kernel", "k.py", "--target", "h100"], {"kernel": "k.py", "target": "h100"}),
+        (["--kernel", "k", "--cases", "a,b"], {"kernel": "k", "cases": ["a", "b"]}),
+        (["--kernel", "k", "--cases", "a", "--cases", "b,c"], {"kernel": "k", "cases": ["a", "b", "c"]}),
+        (["--kernel", "k", "--cases="], {"kernel": "k", "cases": []}),
+        (["--kernel", "k", "--seeds", "5"], {"kernel": "k", "seeds": 5}),
+        (["--kernel", "k", "--seeds=-1"], {"kernel": "k", "seeds": -1}),
+        (["--kernel", "k", "--wait-s", "5"], {"kernel": "k", "wait_s": 5}),
+        (["--kernel", "k", "--wait_s", "5"], {"kernel": "k", "wait_s": 5}),
+    ],
+)
+def test_pairs_of_key_and_value_become_arguments(words: list[str], arguments: dict[str, Any]) -> None:
+    assert parse_arguments(words, SCHEMA) == arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "missing: --kernel"),
+        (["--kernel"], "--kernel needs a value"),
+        (["k.py"], "'k.py' stands alone"),
+        (["--kernel", "k.py", "stray"], "'stray' stands alone"),
+        (["-k", "k.py"], "'-k' stands alone"),
+        (["--kernl", "k.py"], "there is no argument --kernl; there are --kernel, --target"),
+        (["--", "k.py"], "there is no argument --;"),
+        (["--kernel", "k", "--kernel", "k"], "--kernel is given twice"),
+        (["--kernel", "k", "--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
+        (["--kernel", "k", "--seeds", "many"], "--seeds must be a whole number, not 'many'"),
+        (["--kernel", "k", "--wait-s", "1.5"], "--wait-s must be a whole number"),
+    ],
+)
+def test_words_that_are_no_arguments_are_refused_with_what_is_allowed(words: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse_arguments(words, SCHEMA)
+
+
+def test_a_tool_without_arguments_takes_none() -> None:
+    assert parse_arguments([], {"type": "object"}) == {}
+
+
+# The program.
+
+
+def test_the_console_script_says_its_version() -> None:
+    script = Path(sys.executable).with_name("tritonforge-mcp")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"tritonforge-mcp {__version__}\n"
+
+
+def test_a_call_prints_exactly_the_structured_result_and_ends_with_0(tmp_path: Path) -> None:
+    done = command_line("call", "hardware_spec", "--target", "h200", "--json", state=tmp_path)
+    result = json.loads(done.stdout)
+    assert set(Result.model_fields) <= set(result)
+    assert (result["kind"], result["target"]["name"]) == ("ok", "h200")
+    assert done.returncode == OK
+
+
+def test_a_call_that_does_not_end_in_ok_ends_with_1(tmp_path: Path) -> None:
+    done = command_line("call", "compile_kernel", "--json", "--kernel", "none.py", "--task=none.py", state=tmp_path)
+    assert json.loads(done.stdout)["kind"] == "rejected"
+    assert done.returncode == FAILED
+
+
+@without_gpu
+def test_a_call_without_json_prints_the_text(tmp_path: Path) -> None:
+    done = command_line("call", "benchmark", "--kernel", SIN["kernel"], "--task", SIN["task"], state=tmp_path)
+    assert done.stdout.startswith("unavailable: this machine has no NVIDIA GPU")
+    assert done.returncode == FAILED
+
+
+MISUSES = {
+    "an unknown tool": (["call", "hardware_spc"], "there is no tool 'hardware_spc'; the tools are hardware_spec,"),
+    "an unknown key": (["call", "compile_kernel", "--kernl", "k.py"], "there is no argument --kernl"),
+    "a missing key": (["call", "compile_kernel", "--json", "--kernel", "k.py"], "missing: --task"),
+    "a missing value": (["call", "compile_kernel", "--kernel"], "--kernel needs a value"),
+    "a stray word": (["call", "hardware_spec", "--json", "stray"], "'stray' stands alone"),
+    "a value out of bounds": (["call", "run_correctness", "--kernel=k", "--task=t", "--seeds=0"], "equal to 1"),
+    "no tool": (["call", "--json"], "required: TOOL"),
+    "an unknown command": (["dance"], "usage: tritonforge-mcp"),
+    "an unknown option": (["--pyton", "python"], "usage: tritonforge-mcp"),
+    "an unknown option of a command": (["doctor", "--fast"], "unrecognized arguments: --fast"),
+    "a word after serve": (["serve", "stray"], "unrecognized arguments: stray"),
+}
+RUN_ALL = """
+import contextlib, io, json, sys
+from tritonforge.server.cli import run
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            code = run(words)
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def misused() -> dict[str, tuple[int, str, str]]:
+    """Exit code and output of every misuse, from one process: most of the time of each is its start."""
+    words = json.dumps([words for words, _ in MISUSES.values()])
+    done = subprocess.run([sys.executable, "-c", RUN_ALL, words], capture_output=True, text=True, check=True)
+    return dict(zip(MISUSES, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("name", MISUSES)
+def test_misuse_ends_with_2_and_prints_nothing_that_looks_like_a_result(
+    misused: dict[str, tuple[int, str, str]], name: str
+) -> None:
+    code, stdout, stderr = misused[name]
+    assert code == MISUSE
+    assert stdout == ""
+    assert MISUSES[name][1] in stderr
+
+
+def test_doctor_says_that_the_main_job_can_run_here(tmp_path: Path) -> None:
+    done = command_line("doctor", "--json", state=tmp_path)
+    report = json.loads(done.stdout)
+    assert report["version"] == __version__
+    assert report["able"] is True
+    assert report["checks"][0]["name"] == "worker interpreter"
+    assert all(check["remedy"] for check in report["checks"] if check["status"] == "missing")
+    assert done.returncode == OK
+
+
+def test_doctor_says_what_is_missing_from_an_interpreter_without_torch(tmp_path: Path, bare_python: str) -> None:
+    done = command_line("doctor", "--python", bare_python, state=tmp_path)
+    assert "MISSING  worker interpreter" in done.stdout
+    assert "torch" in done.stdout
+    assert done.stdout.endswith("mend what is MISSING.\n")
+    assert done.returncode == FAILED
+
+
+def test_options_count_before_and_after_the_command_and_come_before_the_environment(
+    tmp_path: Path, bare_python: str
+) -> None:
+    done = command_line("--python", "/no/such/python", "doctor", state=tmp_path, TRITONFORGE_PYTHON=bare_python)
+    assert "'/no/such/python' can't be started" in done.stdout
+    assert done.returncode == FAILED
+
+
+def test_the_interpreter_of_the_environment_is_used(tmp_path: Path, bare_python: str) -> None:
+    done = command_line("doctor", "--json", state=tmp_path, TRITONFORGE_PYTHON=bare_python)
+    report = json.loads(done.stdout)
+    assert report["able"] is False
+    assert report["checks"][0]["status"] == "missing"
+    assert report["checks"][0]["remedy"]
+    assert done.returncode == FAILED
+
+
+def test_a_state_folder_that_cannot_be_written_is_an_outcome_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = command_line(
+        "call", "compile_kernel", "--kernel", SIN["kernel"], "--task", SIN["task"], "--cases", "small",
+        "--target", "h100", "--json", state=tmp_path / "file" / "state",
+    )  # fmt: skip
+    result = json.loads(done.stdout)
+    assert result["kind"] == "unavailable"
+    assert str(tmp_path / "file" / "state") in result["problem"]["message"]
+    assert "--state-dir" in result["next_step"]
+    assert done.returncode == FAILED
+
+
+FAKE_WORKER = """#!{python}
+import json, os, signal, socket, sys
+sys.path.append(os.path.dirname(sys.argv[-2]))
+import frames
+sock = socket.socket(fileno=json.loads(sys.argv[-1])["socket"])
+frames.send(sock, {{"hello": {{"problem": None}}}})
+frames.receive(sock)
+with open({fifo!r}, "w") as told:
+    told.write(str(os.getpid()))
+signal.pause()
+"""
+"""Stands in for an interpreter: takes the first request, says so, and never answers."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_interrupted_leaves_no_worker_and_no_scratch(tmp_path: Path, number: signal.Signals) -> None:
+    fifo, python, scratch = tmp_path / "started", tmp_path / "python", tmp_path / "scratch"
+    os.mkfifo(fifo)
+    python.write_text(FAKE_WORKER.format(python=sys.executable, fifo=str(fifo)))
+    python.chmod(0o755)
+    scratch.mkdir()
+    started = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tritonforge.server", "call", "compile_kernel", "--python", str(python),
+         "--kernel", SIN["kernel"], "--task", SIN["task"], "--target", "h100"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        ready, _, _ = select.select([started, process.stdout], [], [], DEADLINE_S)
+        assert ready == [started], "no worker was asked for anything"
+        worker = int(os.read(started, 100))
+        assert left_in(scratch)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 128 + number
+        assert (stdout, stderr) == (b"", b"")
+        wait_for_end([worker])
+        assert left_in(scratch) == []
+    finally:
+        os.close(started)
+        process.kill()
+        process.communicate()
+
+
+@without_gpu
+def test_the_demo_runs_through_and_compares_baseline_and_candidate(tmp_path: Path) -> None:
+    done = command_line("demo", state=tmp_path)
+    assert done.returncode == OK, done.stdout + done.stderr
+    assert "V6 Block too small for its threads" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["baseline", "candidate"] in rows
+    assert ["programs", "4,194,304", "16,384"] in rows
+    assert ["elements", "a", "program", "4", "1,024"] in rows
+    assert ["load", "widths,", "bytes", "4", "16"] in rows
+    assert "1 of 1 cases right" in done.stdout
+    assert done.stdout.count("unavailable: this machine has no NVIDIA GPU") == 2
+    assert "The loop works here." in done.stdout

@@ -1,0 +1,169 @@
+"""What the tools share: the interpreter is looked at once, and a missing GPU is said with its remedy."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tritonforge.profiling.hardware.catalog import resolve_target
+from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.outcome import Kind, Problem
+from tritonforge.sandbox.workers import Environment, GpuFacts
+from tritonforge.server import services as services_module
+from tritonforge.server.services import Services, target_facts
+from tritonforge.server.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+CPU_ONLY = Environment(executable="/opt/python", python="3.12.1", torch="2.9.0", triton="3.5.0")
+H200 = GpuFacts(
+    name="NVIDIA H200",
+    capability=90,
+    sm_count=132,
+    memory_bytes=143_771 << 20,
+    l2_bytes=50 << 20,
+    cuda="12.9",
+    device_count=1,
+)
+WITH_GPU = CPU_ONLY.model_copy(update={"gpu": H200})
+BROKEN = Environment(
+    executable="/opt/python",
+    problem=Problem(stage="environment", message="torch is missing", likely_fix="Install torch."),
+)
+
+Machine = Callable[..., list[str]]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    """Sets up a machine: what probes find one after the other, and whether there is a driver.
+
+    Returns the interpreters that were probed so far, a list that grows.
+    """
+
+    def set_up(*found: Environment, driver: bool) -> list[str]:
+        probed: list[str] = []
+
+        async def probe(python: str, *, limits: Limits) -> Environment:
+            probed.append(python)
+            await anyio.lowlevel.checkpoint()
+            return found[min(len(probed), len(found)) - 1]
+
+        monkeypatch.setattr(services_module, "probe", probe)
+        monkeypatch.setattr(services_module, "GPU_DEVICE_FILES", (tmp_path,) if driver else (tmp_path / "none",))
+        return probed
+
+    return set_up
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Services:
+    return Services(Settings(python="/opt/python", state_dir=tmp_path))
+
+
+async def test_the_interpreter_is_looked_at_once_however_many_ask(machine: Machine, services: Services) -> None:
+    probed = machine(CPU_ONLY, driver=False)
+    found: list[Environment] = []
+
+    async def ask() -> None:
+        found.append(await services.environment())
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(ask)
+    assert found == [CPU_ONLY] * 5
+    assert probed == ["/opt/python"]
+
+
+async def test_an_interpreter_with_a_problem_is_looked_at_again_once_it_may_be_mended(
+    machine: Machine, services: Services
+) -> None:
+    probed = machine(BROKEN, CPU_ONLY, driver=False)
+    assert await services.environment() == BROKEN
+    assert await services.environment() == CPU_ONLY
+    assert await services.environment() == CPU_ONLY
+    assert len(probed) == 2
+
+
+async def test_where_there_is_no_driver_no_worker_is_started_to_find_out(machine: Machine, services: Services) -> None:
+    probed = machine(WITH_GPU, driver=False)
+    assert not await services.has_gpu()
+    assert await services.gpu() is None
+    with pytest.raises(Stopped) as raised:
+        await services.require_gpu("benchmark")
+    assert probed == []
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert raised.value.problem.stage == "benchmark"
+    assert "no NVIDIA GPU" in raised.value.problem.message
+    assert "Run the server on a machine" in str(raised.value.problem.likely_fix)
+
+
+async def test_a_torch_that_sees_no_gpu_beside_a_driver_is_named(machine: Machine, services: Services) -> None:
+    machine(CPU_ONLY, driver=True)
+    assert not await services.has_gpu()
+    with pytest.raises(Stopped) as raised:
+        await services.require_gpu("profile")
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert "torch 2.9.0 of /opt/python sees no GPU" in raised.value.problem.message
+    assert "CUDA build" in str(raised.value.problem.likely_fix)
+
+
+async def test_a_broken_interpreter_is_said_before_a_missing_gpu(machine: Machine, services: Services) -> None:
+    machine(BROKEN, driver=True)
+    with pytest.raises(Stopped) as raised:
+        await services.require_gpu("profile")
+    assert (raised.value.kind, raised.value.problem) == (Kind.UNAVAILABLE, BROKEN.problem)
+
+
+async def test_a_gpu_is_found_in_the_catalogue_and_is_the_default_target(machine: Machine, services: Services) -> None:
+    machine(WITH_GPU, driver=True)
+    assert await services.has_gpu()
+    assert await services.require_gpu("benchmark") == WITH_GPU
+    gpu = await services.gpu()
+    assert gpu is not None
+    assert gpu.name == "h200"
+    assert (await services.target(None)).name == "h200"
+
+
+async def test_a_named_target_comes_before_this_machines_gpu(machine: Machine, services: Services) -> None:
+    machine(WITH_GPU, driver=True)
+    assert (await services.target("h100-pcie")).name == "h100-pcie"
+
+
+async def test_a_gpu_that_is_not_in_the_catalogue_leaves_the_settings_target(
+    machine: Machine, services: Services
+) -> None:
+    slice_of_it = H200.model_copy(update={"memory_bytes": 18 << 30, "sm_count": 16})
+    machine(CPU_ONLY.model_copy(update={"gpu": slice_of_it}), driver=True)
+    assert await services.gpu() is None
+    assert (await services.target(None)).name == "h100-sxm"
+
+
+async def test_the_settings_target_is_used_where_there_is_no_gpu(machine: Machine, tmp_path: Path) -> None:
+    machine(CPU_ONLY, driver=False)
+    services = Services(Settings(target="h20", state_dir=tmp_path))
+    assert (await services.target(None)).name == "h20"
+
+
+@pytest.mark.parametrize("name", ["", "h1000", "sm_75", "💥"])
+async def test_a_name_that_is_no_target_is_rejected_with_what_is_allowed(
+    machine: Machine, services: Services, name: str
+) -> None:
+    machine(CPU_ONLY, driver=False)
+    with pytest.raises(Stopped) as raised:
+        await services.target(name)
+    assert (raised.value.kind, raised.value.problem.stage) == (Kind.REJECTED, "target")
+    assert "h100-sxm" in raised.value.problem.message
+
+
+def test_workers_learn_of_a_target_what_code_generation_needs() -> None:
+    facts = target_facts(resolve_target("h100"))
+    assert (facts.name, facts.capability, facts.sm_count) == ("h100-sxm", 90, 132)
+    assert facts.shared_bytes_per_block == 232_448
+    assert facts.registers_per_sm == 65_536
+
+
+def test_a_bare_architecture_has_no_number_of_sms() -> None:
+    assert target_facts(resolve_target("sm_90")).sm_count is None
