@@ -3,11 +3,9 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +13,7 @@ from typing import Any, cast
 import anyio
 from anyio.abc import ByteReceiveStream, Process, SocketStream
 
-from . import protocol
+from . import protocol, scratch
 from .errors import ProtocolViolation, Stopped
 from .limits import Limits, worker_environment
 from .outcome import Kind, Problem
@@ -24,16 +22,18 @@ from .remediation import explain_death, explain_failure, explain_timeout
 WORKER = Path(__file__).parent / "worker" / "__main__.py"
 EXIT_GRACE_S = 2.0
 """After the process has ended, how long its last frame may take to arrive from the socket's buffer."""
+CLOSED_GRACE_S = 5.0
+"""After the socket was closed, how long the process may take to end, so that its exit status can be told."""
 
-_live: dict[int, Path] = {}
-"""Process groups of running workers, with their scratch folders."""
+_groups: set[int] = set()
+"""Process groups of running workers."""
 
 
 def abandon() -> None:
-    """Kill every running worker with its process group and remove its scratch: for a server that must end at once."""
-    for group, scratch in list(_live.items()):
+    """Kill every running worker with its process group and remove all scratch: for a server that must end at once."""
+    for group in list(_groups):
         _kill_group(group)
-        shutil.rmtree(scratch, ignore_errors=True)
+    scratch.remove_all()
 
 
 class OutputTail:
@@ -62,11 +62,11 @@ class OutputTail:
 class WorkerProcess:
     """A running worker. Every failure of it is raised as `Stopped`, with a kind and a problem."""
 
-    def __init__(self, process: Process, stream: SocketStream, scratch: Path, limits: Limits) -> None:
+    def __init__(self, process: Process, stream: SocketStream, folder: Path, limits: Limits) -> None:
         self._process = process
         self._stream = stream
         self._limits = limits
-        self.scratch = scratch
+        self.scratch = folder
         self.stdout = OutputTail(limits.output_bytes)
         self.stderr = OutputTail(limits.output_bytes)
         self._receiving: anyio.CancelScope | None = None
@@ -156,7 +156,7 @@ class WorkerProcess:
 
     async def _death(self, operation: str) -> Stopped:
         """The worker closed its socket: find out how it ended."""
-        with anyio.move_on_after(EXIT_GRACE_S):
+        with anyio.move_on_after(CLOSED_GRACE_S):
             await self._process.wait()
         output = await self._last_words()
         kind, problem = explain_death(operation, self._process.returncode, output)
@@ -190,27 +190,38 @@ async def start_worker(
     Raises:
         Stopped: ``unavailable``, where the interpreter can't be started.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="tritonforge-"))
-    ours, theirs = socket.socketpair()
-    options = {
-        "socket": theirs.fileno(),
-        "role": role,
-        "target": target,
-        "device": device,
-        "scratch": str(scratch),
-    }
-    command = [*wrapper, python, "-P", str(WORKER), json.dumps(options)]
+    async with scratch.scratch_folder() as folder:
+        ours, theirs = socket.socketpair()
+        options = {
+            "socket": theirs.fileno(),
+            "role": role,
+            "target": target,
+            "device": device,
+            "scratch": str(folder),
+        }
+        command = [*wrapper, python, "-P", str(WORKER), json.dumps(options)]
+        try:
+            with theirs:
+                process = await _spawn(command, python, folder, theirs.fileno(), interpret=role == "interpret")
+        except BaseException:
+            ours.close()
+            raise
+        _groups.add(process.pid)
+        try:
+            async with _attended(process, await SocketStream.from_socket(ours), folder, limits) as worker:
+                yield worker
+        finally:
+            _kill_group(process.pid)
+            _groups.discard(process.pid)
+
+
+@contextlib.asynccontextmanager
+async def _attended(
+    process: Process, stream: SocketStream, folder: Path, limits: Limits
+) -> AsyncGenerator[WorkerProcess]:
+    """Drain the worker's output and watch for its end; on leaving it is dead."""
+    worker = WorkerProcess(process, stream, folder, limits)
     try:
-        with theirs:
-            process = await _spawn(command, python, scratch, theirs.fileno(), interpret=role == "interpret")
-    except BaseException:
-        ours.close()
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    _live[process.pid] = scratch
-    try:
-        stream = await SocketStream.from_socket(ours)
-        worker = WorkerProcess(process, stream, scratch, limits)
         async with anyio.create_task_group() as tasks:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -229,20 +240,15 @@ async def start_worker(
         # The tasks here raise nothing of their own: what the group wraps is the caller's, and goes on as it came.
         (raised,) = group.exceptions
         raise raised from raised.__cause__
-    finally:
-        _kill_group(process.pid)
-        _live.pop(process.pid, None)
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(lambda: shutil.rmtree(scratch, ignore_errors=True))
 
 
-async def _spawn(command: list[str], python: str, scratch: Path, descriptor: int, *, interpret: bool) -> Process:
+async def _spawn(command: list[str], python: str, folder: Path, descriptor: int, *, interpret: bool) -> Process:
     try:
         return await anyio.open_process(
             command,
             stdin=subprocess.DEVNULL,
-            cwd=scratch,
-            env=worker_environment(str(scratch), interpret=interpret),
+            cwd=folder,
+            env=worker_environment(str(folder), interpret=interpret),
             start_new_session=True,
             pass_fds=(descriptor,),
         )

@@ -4,6 +4,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Wire(BaseModel):
-    """Immutable, strict about unknown fields; attribute docstrings become schema descriptions."""
+    """Immutable, strict about unknown fields and numbers that JSON lacks; attribute docstrings become descriptions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)

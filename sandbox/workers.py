@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter, ValidationError
 
 from .errors import Stopped
 from .limits import Limits
@@ -235,7 +235,7 @@ class KernelWorker(_Replies):
     async def call_times(self, calls: int) -> list[float]:
         """Host call to completion, in microseconds."""
         frame = await self.process.request("call_times", calls=calls)
-        return self.checked(list[float], "call times", frame.fields.get("call_us"))
+        return self.checked(list[FiniteFloat], "call times", frame.fields.get("call_us"))
 
     async def profile(self) -> None:
         """One call inside the range ``BIG_OP``."""

@@ -147,6 +147,7 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
             lambda: compile_kernel.compile_kernel(
                 services, _progress(context), kernel=kernel, task=task, target=target, cases=cases
             ),
+            turn=services.evaluations,
         )
 
     @server.tool(
@@ -175,6 +176,7 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
             lambda: run_correctness.run_correctness(
                 services, _progress(context), kernel=kernel, task=task, baseline=baseline, cases=cases, seeds=seeds
             ),
+            turn=services.evaluations,
         )
 
     @server.tool(
@@ -195,6 +197,7 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
             lambda: benchmark.benchmark(
                 services, _progress(context), kernel=kernel, task=task, baseline=baseline, cases=cases
             ),
+            turn=services.evaluations,
         )
 
     @server.tool(
@@ -212,4 +215,5 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
         return await respond(
             profile_ncu.ProfileResult,
             lambda: profile_ncu.profile_ncu(services, _progress(context), kernel=kernel, task=task, cases=cases),
+            turn=services.evaluations,
         )

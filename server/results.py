@@ -1,6 +1,7 @@
 """The form that every tool's result has, and the one place where an early end becomes a result."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
 from mcp_types import CallToolResult, TextContent
@@ -37,13 +38,21 @@ class Result(Wire):
 R = TypeVar("R", bound=Result)
 
 
-async def respond(model: type[R], evaluate: Callable[[], Awaitable[R]]) -> CallToolResult:
+async def respond(
+    model: type[R], evaluate: Callable[[], Awaitable[R]], *, turn: AbstractAsyncContextManager[object] | None = None
+) -> CallToolResult:
     """Run an evaluation; its result, or the outcome that it stopped with, as a tool result.
 
     The structured content and the text each stand alone: some clients show their model only one of them.
+
+    Args:
+        model: form of the result.
+        evaluate: the evaluation.
+        turn: entered first: waits until there is room for one more.
     """
     try:
-        result = await evaluate()
+        async with turn or nullcontext():
+            result = await evaluate()
     except Stopped as stopped:
         result = ended(model, stopped.kind, stopped.problem)
     except ValidationError as error:

@@ -16,6 +16,9 @@ GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """One of these exists wherever an NVIDIA GPU can be used (the second under WSL)."""
 
 
+EVALUATIONS_AT_ONCE = 4
+
+
 class Services:
     """State of one server process."""
 
@@ -24,6 +27,8 @@ class Services:
         self.artifacts = ArtifactStore(settings.state_dir)
         self.gpu_lock = anyio.Lock()
         """Held while something is timed or profiled: one measurement on the GPU at a time."""
+        self.evaluations = anyio.Semaphore(EVALUATIONS_AT_ONCE)
+        """Entered by each evaluation: clients may call in parallel, and each takes two or three workers."""
         self._environment: Environment | None = None
         self._probing = anyio.Lock()
 

@@ -1,7 +1,5 @@
 """profile_ncu: hardware counters of the entry's launches, through Nsight Compute."""
 
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +12,7 @@ from ...profiling.ncu.model import LaunchProfile, Rule
 from ...profiling.ncu.report import parse_raw, parse_rules, summarize
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind, Problem
+from ...sandbox.scratch import scratch_folder
 from ...sandbox.source import Source, read_source
 from ...sandbox.task import Task
 from ...sandbox.workers import TaskWorker, gpu_worker, task_worker
@@ -139,19 +138,16 @@ def _heaviest(spec: Task) -> str:
 async def _profile(
     services: Services, ncu: str, case: str, spec: Task, tasks: TaskWorker, kernel_source: Source
 ) -> CaseReport:
-    folder = Path(tempfile.mkdtemp(prefix="tritonforge-ncu-"))
-    path = folder / "report.ncu-rep"
-    try:
+    async with scratch_folder() as folder:
+        path = folder / "report.ncu-rep"
         await _collect(services, ncu, path, case, spec, tasks, kernel_source)
-        rows = parse_raw(await _export(ncu, path, "raw"))
-        rules = parse_rules(await _export(ncu, path, "details"))
+        try:
+            rows = parse_raw(await _export(ncu, path, "raw"))
+            rules = parse_rules(await _export(ncu, path, "details"))
+        except ValueError as error:
+            message = f"ncu's report can't be read: {error}"
+            raise Stopped(Kind.UNAVAILABLE, Problem(stage="profile", message=message)) from error
         data = await anyio.Path(path).read_bytes()
-    except ValueError as error:
-        message = f"ncu's report can't be read: {error}"
-        raise Stopped(Kind.UNAVAILABLE, Problem(stage="profile", message=message)) from error
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
     launches = [
         ProfiledLaunch(**dict(summarize(row)), case=case, rules=_ranked(rules, index)) for index, row in enumerate(rows)
     ]

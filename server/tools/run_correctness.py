@@ -38,6 +38,7 @@ ANNOTATIONS: Final = ToolAnnotations(
 
 DEFAULT_SEEDS: Final = 3
 SEEDS_LIMIT: Final = 20
+CASES_SHOWN: Final = 12
 INTERPRETER: Final = "interpreter"
 
 
@@ -49,6 +50,9 @@ class CorrectnessResult(Result):
     reference: str | None = None
     """Where expected outputs came from: `task` or `baseline`."""
     cases: list[CaseResult] = []
+    """The wrong ones first."""
+    cases_omitted: int = 0
+    """Further cases, all right, that are not listed."""
 
 
 async def run_correctness(
@@ -93,15 +97,17 @@ async def run_correctness(
                 await progress(number, len(chosen), f"checking case {case}")
                 results.append(await check_case(case, seeds, tasks, candidate, reference))
     wrong = [result for result in results if result.kind is Kind.WRONG]
+    shown = sorted(results, key=lambda result: result.kind is Kind.OK)[:CASES_SHOWN]
     ran_on = "cuda:0" if on_gpu else INTERPRETER
     return CorrectnessResult(
         kind=Kind.WRONG if wrong else Kind.OK,
-        summary=_summary(results, ran_on, seeds),
+        summary=_summary(results, shown, ran_on, seeds),
         next_step=_next_step(wrong, on_gpu),
         problem=_problem(wrong[0], kernel_source) if wrong else None,
         device=ran_on,
         reference="task" if spec.has_reference else "baseline",
-        cases=results,
+        cases=shown,
+        cases_omitted=len(results) - len(shown),
     )
 
 
@@ -143,11 +149,11 @@ def _choose(spec: Task, cases: list[str] | None, on_gpu: bool) -> list[str]:
     return small
 
 
-def _summary(results: list[CaseResult], device: str, seeds: int) -> str:
+def _summary(results: list[CaseResult], shown: list[CaseResult], device: str, seeds: int) -> str:
     right = sum(result.kind is Kind.OK for result in results)
     where = "on the GPU" if device != INTERPRETER else "in Triton's interpreter on the CPU (not on a GPU)"
     lines = [f"{right} of {len(results)} cases right, {seeds} seed(s) each, checked {where}."]
-    for result in results:
+    for result in shown:
         if result.message is not None:
             lines.append(f"- {result.case}: WRONG with seed {result.seeds[-1]}: {result.message}")
         else:
@@ -171,7 +177,7 @@ def _problem(wrong: CaseResult, kernel: Source) -> Problem:
     shape_differs = wrong.max_abs_error is None
     return Problem(
         stage="compare",
-        message=f"case {wrong.case}: {wrong.message}",
+        message=wrong.message,
         file=kernel.shown_as,
         likely_cause="The output's form differs from the reference's."
         if shape_differs

@@ -11,8 +11,9 @@ import pytest
 import tritonforge.server.tools.compile_kernel as compiling
 import tritonforge.server.tools.run_correctness as checking
 from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.workers import KernelWorker, TaskWorker, capture_worker, interpreter_worker, task_worker
-from tritonforge.server.results import respond
+from tritonforge.server.results import TEXT_LIMIT, Result, respond, text
 from tritonforge.server.services import Services, target_facts
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools.compile_kernel import CompileResult, compile_kernel
@@ -156,3 +157,32 @@ def scratch_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder that workers' scratch folders are made in: empty again once all have ended."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
+
+
+HEAD = KERNEL[: KERNEL.index("def double(x)")]
+HANG_S = 3.0
+"""Time for what never ends; all else that a worker does in these tests takes far less."""
+
+
+def failed(result: Result, kind: Kind, stage: str) -> Problem:
+    """The problem of a result that must have this kind and stage; what every failing result owes its reader."""
+    assert result.kind is kind, result.summary
+    problem = result.problem
+    assert problem is not None
+    assert problem.stage == stage
+    assert problem.message
+    assert problem.message in result.summary
+    assert result.next_step == problem.likely_fix
+    assert len(result.summary) < 5000
+    assert len(text(result)) <= TEXT_LIMIT + 10
+    return problem
+
+
+def replaced(source: str, old: str, new: str) -> str:
+    assert source.count(old) == 1
+    return source.replace(old, new)
+
+
+def entry(body: str) -> str:
+    """A kernel file whose entry has this body before its launch."""
+    return replaced(KERNEL, "    out = torch.empty_like(x)\n", f"{body}    out = torch.empty_like(x)\n")

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tritonforge.sandbox import process
+from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.process import WorkerProcess, start_worker
 from tritonforge.sandbox.source import Source
 from tritonforge.sandbox.task import Task
@@ -91,3 +93,24 @@ def vector(size: int, blob: int) -> dict[str, Any]:
     """A contiguous fp32 vector as `worker/values.py` describes it."""
     fields = {"dtype": "float32", "shape": [size], "stride": [1], "device": "cpu", "requires_grad": False}
     return {"tensor": fields, "blob": blob}
+
+
+SHORT_S = 2.0
+"""For what never ends: long enough for a light worker to load a file, short enough to wait for."""
+FIND_SOCKET = """\
+import os, socket, stat, struct, json, sys, time
+FD = next(fd for fd in range(3, 256) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode))
+def send(data):
+    while data:
+        data = data[os.write(FD, data):]
+def frame(fields, magic=b"TFW1"):
+    header = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+    return struct.pack(">4sI", magic, len(header)) + header
+"""
+
+
+async def outcome(load: Load, worker: WorkerProcess, text: str) -> tuple[Kind, Problem]:
+    """How the loading of this file ends."""
+    with pytest.raises(Stopped) as caught:
+        await load(worker, text)
+    return caught.value.kind, caught.value.problem

@@ -1,0 +1,121 @@
+"""What a candidate forges on the private socket is never believed beyond its form, and never harms the parent."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.sandbox.conftest import FIND_SOCKET, SHORT_S, Load, StartLight, outcome
+from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.outcome import Kind
+from tritonforge.sandbox.workers import KernelWorker, Values
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_is_printed_cannot_forge_a_reply(start_light: StartLight, load: Load) -> None:
+    text = (
+        FIND_SOCKET + "forged = frame({'ok': True, 'blobs': []})\nfor fd in (1, 2):\n    os.write(fd, forged)\n1 / 0\n"
+    )
+    async with start_light() as worker:
+        kind, problem = await outcome(load, worker, text)
+    assert kind is Kind.RUNTIME_ERROR
+    assert problem.message == "ZeroDivisionError: division by zero"
+    assert "TFW1" in (problem.output or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("send(b'\\x00' * 64)", Kind.CHEATING),
+        ("send(b'TFW1' + b'\\xff' * 60)", Kind.CHEATING),
+        ("send(frame({'ok': True, 'blobs': []}, magic=b'TFW2'))", Kind.CHEATING),
+        ("send(frame(b'not json'))", Kind.CHEATING),
+        ("send(frame(b'[' * 100000))", Kind.CHEATING),
+        ("send(frame([]))", Kind.CHEATING),
+        ("send(frame({'ok': True}))", Kind.CHEATING),
+        ("send(frame({'ok': True, 'blobs': [1 << 60]}))", Kind.CHEATING),
+        ("send(frame({'ok': 'yes', 'blobs': []}))", Kind.CHEATING),
+        ("send(frame({'ok': False, 'failure': {'kind': 'ok'}, 'blobs': []}))", Kind.CHEATING),
+        ("send(frame({'blobs': []}))", Kind.CHEATING),
+        ("send(frame({'ok': True, 'blobs': [5]}) + b'abc'); os._exit(0)", Kind.RUNTIME_ERROR),
+        ("send(frame({'ok': True, 'blobs': [5]}) + b'abc'); time.sleep(1000)", Kind.TIMEOUT),
+        ("send(b'TFW1'); time.sleep(1000)", Kind.TIMEOUT),
+        ("os.close(FD)", Kind.RUNTIME_ERROR),
+        ("socket.socket(fileno=FD).shutdown(socket.SHUT_RDWR); time.sleep(1000)", Kind.RUNTIME_ERROR),
+    ],
+)
+async def test_what_a_candidate_writes_to_the_socket_is_one_outcome(
+    start_light: StartLight, load: Load, code: str, kind: Kind
+) -> None:
+    async with start_light(request_s=SHORT_S if kind is Kind.TIMEOUT else 60) as worker:
+        found, problem = await outcome(load, worker, f"{FIND_SOCKET}{code}\n")
+    assert found is kind
+    assert problem.message
+
+
+@asynccontextmanager
+async def answering(start_light: StartLight, load: Load, header: str) -> AsyncGenerator[KernelWorker]:
+    """A kernel worker whose next reply after the one to `load` is forged."""
+    async with start_light() as worker:
+        text = f"{FIND_SOCKET}send(frame({{'ok': True, 'blobs': []}}))\nsend(frame(json.loads({header!r})))\n"
+        yield await load(worker, text)
+
+
+LAUNCH = (
+    '{"kernel": "k", "symbol": "k", "grid": [1, 1, 1], "count": 1, "tuning": false, "num_warps": 4, "num_stages": 3, '
+    '"num_ctas": 1, "shared_bytes": 0, "constexprs": {}, "signature": {}, "divisible_by_16": [], "line": 1, '
+    '"ptxas_log": null, "assembly": {"ttgir": 0, "ptx": 0}}'
+)
+
+
+def forged_capture(launch: str) -> str:
+    return f'{{"ok": true, "launches": [{launch}], "blobs": [0]}}'
+
+
+async def test_a_sound_capture_is_read(start_light: StartLight, load: Load) -> None:
+    async with answering(start_light, load, forged_capture(LAUNCH)) as kernels:
+        assert (await kernels.capture()).launches[0].num_warps == 4
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"ok": true, "blobs": []}',
+        '{"ok": true, "launches": null, "blobs": []}',
+        '{"ok": true, "launches": "abc", "blobs": []}',
+        '{"ok": true, "launches": [null], "blobs": []}',
+        forged_capture(LAUNCH.replace('"ptx": 0', '"ptx": 1')),
+        forged_capture(LAUNCH.replace('"ptx": 0', '"ptx": -1')),
+        forged_capture(LAUNCH.replace(', "ptx": 0', "")),
+        forged_capture(LAUNCH.replace('"num_warps": 4', '"num_warps": 0')),
+        forged_capture(LAUNCH.replace('"num_ctas": 1', '"num_ctas": -1')),
+        forged_capture(LAUNCH.replace('"shared_bytes": 0', '"shared_bytes": -1')),
+        forged_capture(LAUNCH.replace("[1, 1, 1]", "[1, 1, 1e99]")),
+        forged_capture(LAUNCH.replace("[1, 1, 1]", "[1, -1, 1]")),
+        forged_capture(LAUNCH.replace('"symbol": "k"', '"symbol": "\\ud800"')),
+    ],
+)
+async def test_a_forged_capture_is_cheating(start_light: StartLight, load: Load, header: str) -> None:
+    async with answering(start_light, load, header) as kernels:
+        with pytest.raises(Stopped) as caught:
+            await kernels.capture()
+    assert caught.value.kind is Kind.CHEATING
+    assert len(caught.value.problem.message) < 600
+
+
+@pytest.mark.parametrize("times", ["null", '"abc"', '["x"]', "[[]]", "{}"])
+async def test_forged_times_are_cheating(start_light: StartLight, load: Load, times: str) -> None:
+    async with answering(start_light, load, f'{{"ok": true, "call_us": {times}, "blobs": []}}') as kernels:
+        with pytest.raises(Stopped) as caught:
+            await kernels.call_times(1)
+    assert caught.value.kind is Kind.CHEATING
+
+
+@pytest.mark.parametrize("tree", [float("nan"), {"value": float("inf")}])
+async def test_a_forged_result_that_cannot_be_passed_on_is_cheating(start_light: StartLight, tree: Any) -> None:
+    async with start_light() as worker:
+        with pytest.raises(Stopped) as caught:
+            await KernelWorker(worker).set_inputs(Values(tree, []))
+    assert caught.value.kind is Kind.CHEATING
