@@ -3,16 +3,16 @@
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import anyio
 import jsonschema
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import BlobResourceContents, CallToolResult, TextContent, TextResourceContents, Tool
+from mcp_types import BlobResourceContents, TextContent, TextResourceContents
 
-from tests.server.conftest import EXAMPLES, SIN, without_gpu
+from tests.server.conftest import EXAMPLES, RESULT_LIMIT, SIN, content_of, fits, text_of, tools_of, without_gpu
 from tritonforge.server.app import INSTRUCTIONS, build_server
 from tritonforge.server.artifacts import ArtifactStore
 from tritonforge.server.settings import Settings
@@ -23,9 +23,6 @@ TOOLS = ["hardware_spec", "compile_kernel", "run_correctness", "benchmark", "pro
 PROMPTS = ["optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate"]
 DESCRIPTION_LIMIT = 4000
 """Claude Code cuts instructions and descriptions at 4,096 characters."""
-RESULT_LIMIT = 10_000
-"""Codex cuts the middle out of longer results."""
-
 KERNEL, TASK = Path(SIN["kernel"]).read_text(), Path(SIN["task"]).read_text()
 REJECTED = {
     "an unknown target": ("hardware_spec", {"target": "h1000"}),
@@ -57,34 +54,10 @@ async def client(request: pytest.FixtureRequest, settings: Settings) -> AsyncGen
         yield connected
 
 
-def text_of(result: CallToolResult) -> str:
-    (block,) = result.content
-    assert isinstance(block, TextContent)
-    return block.text
-
-
-def content_of(result: CallToolResult) -> dict[str, Any]:
-    assert not result.is_error, text_of(result)
-    return cast(dict[str, Any], result.structured_content)
-
-
 async def refusal(client: Client, tool: str, arguments: dict[str, Any]) -> str:
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     return text_of(result)
-
-
-async def tools_of(client: Client) -> dict[str, Tool]:
-    return {tool.name: tool for tool in (await client.list_tools()).tools}
-
-
-def fits(content: dict[str, Any], tool: Tool) -> None:
-    """Validates structured content against the schema that the client was given."""
-    assert tool.output_schema is not None
-    jsonschema.Draft202012Validator.check_schema(tool.output_schema)
-    # The types that jsonschema ships are incomplete.
-    validator: Any = jsonschema.Draft202012Validator(tool.output_schema)
-    validator.validate(content)
 
 
 # What is offered.
@@ -339,148 +312,3 @@ async def test_no_uri_leads_out_of_the_artifacts(client: Client, settings: Setti
         (place / "secret").write_text("secret")
     with pytest.raises(MCPError):
         await client.read_resource(f"tritonforge://artifacts/{path}")
-
-
-# What the tools found, once for all the tests below: each needs workers, which take seconds to start.
-
-
-@pytest.fixture(scope="module")
-async def results(settings: Settings) -> dict[str, CallToolResult]:
-    """Results by name: three calls at the same time, then two more that fail, then one after them, of one server."""
-    calls: dict[str, tuple[str, dict[str, Any]]] = {
-        "hardware": ("hardware_spec", {"target": "h100"}),
-        "compiled": ("compile_kernel", {**SIN, "kernel": str(EXAMPLES / "sin" / "baseline.py"), "target": "h100"}),
-        "checked": ("run_correctness", {**SIN, "seeds": 1}),
-    }
-    failing: dict[str, tuple[str, dict[str, Any]]] = {
-        "compile_error": ("compile_kernel", {**SIN, "kernel": KERNEL.replace("tl.sin(x)", "tl.sin(y)")}),
-        "wrong": ("run_correctness", {**SIN, "kernel": KERNEL.replace("tl.sin(x)", "tl.cos(x)"), "seeds": 1}),
-    }
-    after: dict[str, tuple[str, dict[str, Any]]] = {
-        "unknown_case": ("compile_kernel", {"kernel": KERNEL, "task": TASK, "cases": ["smal"]}),
-    }
-    found: dict[str, CallToolResult] = {}
-    async with Client(build_server(settings)) as client:
-
-        async def run(name: str, tool: str, arguments: dict[str, Any]) -> None:
-            found[name] = await client.call_tool(tool, arguments)
-
-        for together in (calls, failing, after):
-            async with anyio.create_task_group() as group:
-                for name, (tool, arguments) in together.items():
-                    group.start_soon(run, name, tool, arguments)
-        tools = await tools_of(client)
-        for name, (tool, _) in {**calls, **failing, **after}.items():
-            fits(content_of(found[name]), tools[tool])
-        uri = content_of(found["compiled"])["artifacts"][0]
-        (artifact,) = (await client.read_resource(uri)).contents
-        assert isinstance(artifact, TextResourceContents)
-        assert "tt.func public @sin_kernel" in artifact.text
-    return found
-
-
-RESULTS = ["hardware", "compiled", "checked", "compile_error", "wrong", "unknown_case"]
-
-
-@pytest.mark.parametrize("name", RESULTS)
-async def test_results_of_the_examples_are_not_cut_by_clients(results: dict[str, CallToolResult], name: str) -> None:
-    assert len(text_of(results[name])) < RESULT_LIMIT
-    assert len(json.dumps(content_of(results[name]), ensure_ascii=False)) < RESULT_LIMIT
-
-
-@pytest.mark.parametrize("name", RESULTS)
-async def test_text_and_structured_content_each_carry_the_essentials(
-    results: dict[str, CallToolResult], name: str
-) -> None:
-    content, text = content_of(results[name]), text_of(results[name])
-    assert text.startswith(content["summary"])
-    assert content["next_step"] in text
-    assert all(uri in text for uri in content["artifacts"])
-    if content["kind"] == "ok":
-        assert content["problem"] is None
-    else:
-        assert content["kind"] in content["summary"].lower()
-        assert content["problem"]["message"] in text
-
-
-async def test_the_target_is_described_with_its_peaks_and_what_works_here(results: dict[str, CallToolResult]) -> None:
-    content = content_of(results["hardware"])
-    assert content["kind"] == "ok"
-    assert content["target"]["gpu"]["peak_bf16_dense_flops_per_s"] == 989.4e12
-    assert content["ridge_flops_per_byte"] == pytest.approx(989.4e12 / 3.35e12)
-    for said in ("132 SMs", "3.35 TB/s", "989.4 TFLOP/s", "232,448 B shared memory", "295 bf16 operations"):
-        assert said in content["summary"]
-    interpreter = content["checks"][0]
-    assert (interpreter["name"], interpreter["status"]) == ("worker interpreter", "ok")
-    assert interpreter["detail"] in content["summary"]
-
-
-async def test_a_compiled_kernel_comes_with_its_facts_and_the_first_thing_to_mend(
-    results: dict[str, CallToolResult],
-) -> None:
-    content = content_of(results["compiled"])
-    assert (content["kind"], content["target"], content["entry"]) == ("ok", "h100-sxm", "sin")
-    large, small = content["launches"]
-    assert (large["case"], small["case"]) == ("large", "small")
-    assert large["grid"] == [(1 << 24) // 4, 1, 1]
-    assert large["spill_bytes"] == 0
-    assert large["access_widths_bytes"] == [4]
-    assert large["code_hash"] == small["code_hash"]
-    assert large["line"] == 12
-    assert [observation["id"] for observation in content["observations"]] == ["V6"]
-    assert content["next_step"].startswith("Address V6 first")
-    for said in (f"{large['registers']} registers", "0 B spilled", "occupancy 100 %", "V6", large["code_hash"]):
-        assert said in content["summary"]
-
-
-async def test_a_right_kernel_is_told_where_it_was_checked(results: dict[str, CallToolResult]) -> None:
-    content = content_of(results["checked"])
-    assert (content["kind"], content["reference"]) == ("ok", "task")
-    assert content["device"] in {"interpreter", "cuda:0"}
-    case = next(case for case in content["cases"] if case["case"] == "small")
-    assert (case["kind"], case["elements"], case["wrong_elements"], len(case["seeds"])) == ("ok", 4096, 0, 1)
-    assert "4,096 elements" in content["summary"]
-
-
-@without_gpu
-async def test_a_check_without_a_gpu_says_that_it_was_the_interpreter(results: dict[str, CallToolResult]) -> None:
-    content = content_of(results["checked"])
-    assert content["device"] == "interpreter"
-    assert "interpreter" in content["summary"]
-    assert "not on a GPU" in content["summary"]
-    assert "on a GPU" in content["next_step"]
-
-
-async def test_a_compile_error_names_the_line_and_shows_it(results: dict[str, CallToolResult]) -> None:
-    content, text = content_of(results["compile_error"]), text_of(results["compile_error"])
-    assert content["kind"] == "compile_error"
-    assert content["launches"] == []
-    problem = content["problem"]
-    line = 1 + KERNEL[: KERNEL.index("tl.sin(x)")].count("\n")
-    assert (problem["stage"], problem["file"], problem["line"]) == ("compile", "<source>", line)
-    assert "tl.sin(y)" in problem["excerpt"]
-    assert "y is not defined" in content["summary"]
-    assert f"line {line}" in content["summary"]
-    assert problem["excerpt"] in text
-    assert problem["likely_cause"] in text
-
-
-async def test_a_wrong_kernel_is_told_where_it_is_worst(results: dict[str, CallToolResult]) -> None:
-    content = content_of(results["wrong"])
-    assert content["kind"] == "wrong"
-    case = content["cases"][-1]
-    assert case["kind"] == "wrong"
-    assert 0 < case["wrong_elements"] <= case["elements"]
-    assert case["max_abs_error"] > 1e-5
-    assert content["problem"]["stage"] == "compare"
-    assert "worst at" in content["summary"]
-    assert f"expected {case['worst_expected']}" in content["summary"]
-
-
-async def test_an_unknown_case_is_answered_with_the_cases_also_after_failures(
-    results: dict[str, CallToolResult],
-) -> None:
-    content = content_of(results["unknown_case"])
-    assert content["kind"] == "rejected"
-    assert "Did you mean 'small'?" in content["next_step"]
-    assert "large" in content["next_step"]
