@@ -69,6 +69,12 @@ async def check_case(
                 fix="Return the outputs from reference, or name mutated arguments in IN_PLACE.",
             )
         elements = sum(output.elements for output in outputs)
+        if all(output.mismatch is None and output.finite_elements == 0 for output in outputs):
+            raise rejected(
+                "compare",
+                f"case {case}: the reference returned no finite number ({elements:,} elements), so nothing is proved",
+                fix="Choose inputs for which the reference returns numbers, at least one element of them.",
+            )
         for output in outputs:
             if worst is None or _badness(output) > _badness(worst):
                 worst = output

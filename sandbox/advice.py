@@ -9,6 +9,8 @@ class Advice(NamedTuple):
     pattern: str
     cause: str
     fix: str
+    in_kernel: bool = False
+    """Only for errors inside a Triton kernel: in ordinary Python the message means something else."""
 
 
 ADVICE = (
@@ -46,6 +48,7 @@ ADVICE = (
         r"is not defined",
         "A name used in the kernel is unknown at compile time.",
         "Define it, or make a module-level constant a tl.constexpr.",
+        in_kernel=True,
     ),
     Advice(
         r"Cannot make_shape_compatible|incompatible dimensions|shape mismatch|Mismatched (shapes|dimensions)",

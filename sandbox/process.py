@@ -1,4 +1,4 @@
-"""One worker process: started, spoken to, drained, and killed with everything that it started."""
+"""One worker process: started, spoken to, drained, and killed with its process group."""
 
 import contextlib
 import json

@@ -97,7 +97,7 @@ def explain_death(operation: str, returncode: int | None, output: str) -> tuple[
         return Kind.OUT_OF_MEMORY, Problem(
             stage=stage,
             message=f"{doing} was killed (SIGKILL), most likely for using too much memory",
-            likely_cause="The system's out-of-memory killer ends a process this way.",
+            likely_cause="The system's out-of-memory killer ends a process this way; the code can also do it itself.",
             likely_fix="Use a smaller case, or allocate less on the host.",
             output=_shown(output),
         )
@@ -125,7 +125,7 @@ def _classify(failure: Failure) -> tuple[Kind, str]:
     bases, text = set(failure.bases), failure.message
     if bases & {"CompilationError", "PTXASError", "CompileTimeAssertionFailure"} or "PassManager::run failed" in text:
         return Kind.COMPILE_ERROR, "compile"
-    if "OutOfResources" in bases:
+    if bases & {"OutOfResources", "InvalidGrid"}:
         return Kind.LAUNCH_ERROR, "launch"
     if (
         bases & {"OutOfMemoryError", "MemoryError"}
@@ -145,8 +145,11 @@ def _classify(failure: Failure) -> tuple[Kind, str]:
 
 
 def _advise(kind: Kind, failure: Failure) -> tuple[str | None, str | None]:
+    in_kernel = kind is Kind.COMPILE_ERROR or "InterpreterError" in failure.bases
+    of_the_task = failure.stage in {"task", "inputs", "reference"}
     for advice in ADVICE:
-        if re.search(advice.pattern, failure.message):
+        applies = in_kernel or not (advice.in_kernel or of_the_task)
+        if applies and re.search(advice.pattern, failure.message):
             return advice.cause, advice.fix
     if kind is Kind.OUT_OF_MEMORY:
         return None, "Use a smaller case, or allocate less."

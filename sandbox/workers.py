@@ -58,6 +58,8 @@ class OutputComparison(Wire):
     worst_expected: float | str | None = None
     worst_got: float | str | None = None
     not_finite_mismatches: int = 0
+    finite_elements: int = 0
+    """Expected elements that are finite numbers."""
 
 
 class CapturedLaunch(Wire):

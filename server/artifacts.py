@@ -35,6 +35,17 @@ class ArtifactStore:
     def __init__(self, state_dir: Path) -> None:
         self._root = state_dir / "artifacts"
 
+    async def prepare(self) -> None:
+        """See to it before the work that its artifacts can be kept.
+
+        Raises:
+            Stopped: ``unavailable``, where the state folder can't be written.
+        """
+        try:
+            await anyio.Path(self._root).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
     async def put(self, name: str, data: bytes) -> Artifact:
         """Store ``data``; the same content under the same name is stored once.
 
@@ -47,15 +58,18 @@ class ArtifactStore:
         try:
             await anyio.to_thread.run_sync(_write, path, data)
         except OSError as error:
-            raise Stopped(
-                Kind.UNAVAILABLE,
-                Problem(
-                    stage="environment",
-                    message=f"artifacts can't be stored in {self._root}: {error.strerror}",
-                    likely_fix="Start the server with --state-dir naming a folder that it may write.",
-                ),
-            ) from error
+            raise self._unwritable(error) from error
         return Artifact(path, digest, safe)
+
+    def _unwritable(self, error: OSError) -> Stopped:
+        return Stopped(
+            Kind.UNAVAILABLE,
+            Problem(
+                stage="environment",
+                message=f"artifacts can't be stored in {self._root}: {error.strerror}",
+                likely_fix="Start the server with --state-dir naming a folder that it may write.",
+            ),
+        )
 
     def find(self, digest: str, name: str) -> Path | None:
         """The path of a stored file; None where there is none of that name."""

@@ -52,8 +52,12 @@ async def demo(settings: Settings) -> int:
     needed = (spec, first, second, right)
     optional_ok = all(result["kind"] in {"ok", "unavailable"} for result in (timed, profiled))
     good = all(result["kind"] == "ok" for result in needed) and optional_ok
+    measured = timed["kind"] == profiled["kind"] == "ok"
+    works = (
+        "The whole loop works here." if measured else "Compiling and checking work here; timing and profiling do not."
+    )
     _say(
-        "The loop works here. Next: add the server to your agent (README), or try examples/softmax and examples/matmul."
+        f"{works} Next: add the server to your agent (README), or try examples/softmax and examples/matmul."
         if good
         else "A step failed: `tritonforge-mcp doctor` tells what is missing."
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from triton.compiler import CompiledKernel
 from .failures import Refused
 
 LAUNCH_LIMIT = 10_000
+GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
 ASSEMBLY = ("ttir", "ttgir", "llir", "ptx", "cubin")
 
 
@@ -38,6 +40,18 @@ class Launch:
     grid: tuple[int, int, int]
     tuning: bool
     count: int = 1
+
+
+class InvalidGrid(Exception):
+    """A grid that a real launch refuses."""
+
+
+def checked_grid(*grid: Any) -> tuple[int, int, int]:
+    """The grid as integers; the limits are CUDA's for compute capability 3.0 and later."""
+    x, y, z = (operator.index(extent) for extent in grid)
+    if min(x, y, z) < 0 or x > GRID_LIMITS[0] or y > GRID_LIMITS[1] or z > GRID_LIMITS[2]:
+        raise InvalidGrid(f"the grid {(x, y, z)} is outside what a launch allows: up to {GRID_LIMITS}")
+    return x, y, z
 
 
 class Recorder:
@@ -141,7 +155,10 @@ class CapturingDriver(DriverBase):
                 self._metadata = metadata
 
             def __call__(self, grid_x: int, grid_y: int, grid_z: int, *rest: Any) -> None:
-                recorder_.launched(self._metadata, (int(grid_x), int(grid_y), int(grid_z)))
+                grid = checked_grid(grid_x, grid_y, grid_z)
+                # Triton's own launcher does nothing for an empty grid.
+                if 0 not in grid:
+                    recorder_.launched(self._metadata, grid)
 
         self.launcher_cls = Launcher
 

@@ -6,6 +6,7 @@ import traceback
 from typing import Any
 
 MESSAGE_LIMIT = 4000
+NAME_LIMIT = 200
 
 
 class Refused(Exception):
@@ -45,7 +46,7 @@ def describe(error: BaseException, stage: str, sources: Sources) -> dict[str, An
     failure: dict[str, Any] = {
         "stage": stage if refusal is None else refusal.stage,
         "kind": None if refusal is None else refusal.kind,
-        "exception": f"{type(root).__module__}.{type(root).__qualname__}".removeprefix("builtins."),
+        "exception": f"{type(root).__module__}.{type(root).__qualname__}".removeprefix("builtins.")[:NAME_LIMIT],
         "bases": list(dict.fromkeys(base.__name__ for member in meant for base in type(member).__mro__[:-1])),
         "message": _message(root),
         "file": None,

@@ -47,8 +47,21 @@ class InterpreterDriver:
         )
 
 
+launches = 0
+"""Kernels launched in this process."""
+
+
 def install() -> None:
     """Prepare the interpreter for one evaluation."""
+    executor = triton_interpreter.GridExecutor
+    launch = executor.__call__
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global launches
+        launches += 1
+        return launch(self, *args, **kwargs)
+
+    setattr(executor, "__call__", counted)  # noqa: B010 - a method replaced on purpose
     triton.runtime.driver.set_active(InterpreterDriver())  # pyright: ignore[reportArgumentType]
     builder = triton_interpreter.InterpreterBuilder
     original = builder.create_dot

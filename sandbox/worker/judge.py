@@ -80,7 +80,8 @@ def _compare_tensors(
     record: dict[str, Any] = {
         "where": where, "mismatch": None, "dtype": name, "elements": expected.numel(), "rtol": rtol, "atol": atol,
         "wrong_elements": 0, "max_abs_error": 0.0, "max_rel_error": 0.0,
-        "worst_index": None, "worst_expected": None, "worst_got": None, "not_finite_mismatches": 0,
+        "worst_index": None, "worst_expected": None, "worst_got": None,
+        "not_finite_mismatches": 0, "finite_elements": 0,
     }  # fmt: skip
     worst = -math.inf
     integral = not expected.is_floating_point()
@@ -89,6 +90,7 @@ def _compare_tensors(
         exact_e, exact_g = flat_expected[start : start + CHUNK], flat_got[start : start + CHUNK]
         e, g = exact_e.to(torch.float64), exact_g.to(torch.float64)
         finite = e.isfinite() & g.isfinite()
+        record["finite_elements"] += int(e.isfinite().sum())
         # Where either is not finite the two must agree exactly: NaN with NaN, an infinity with the same one.
         odd = ~finite & ~((e == g) | (e.isnan() & g.isnan()))
         error = torch.where(finite, (g - e).abs(), torch.zeros_like(e))

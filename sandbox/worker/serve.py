@@ -17,7 +17,7 @@ from collections.abc import Generator
 from typing import Any
 
 from . import environment, frames
-from .failures import Sources, describe
+from .failures import Refused, Sources, describe
 
 Reply = tuple[dict[str, Any], list[Any]]
 
@@ -47,8 +47,10 @@ def main(options: dict[str, Any]) -> int:
                 {"ok": False, "failure": describe(worker.meant(error), worker.stage, worker.sources)},
                 [],
             )
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            # The candidate may have closed or removed them.
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                stream.flush()
         frames.send(sock, reply, blobs)
         worker.sent()
     return 0
@@ -206,13 +208,26 @@ class Worker:
 
         self.stage = "run"
         inputs = values.copy(self._inputs)
+        before = self._launches()
         with self._cuda(), torch.no_grad():
             returned = call(self._entry, inputs)
             if self._device != "cpu":
                 torch.cuda.synchronize()
         outputs = pick(returned, inputs, self._in_place, self._entry)
         blobs: list[Any] = []
-        return {"tree": values.encode(outputs, blobs, stage="run", where="the entry's result")}, blobs
+        tree = values.encode(outputs, blobs, stage="run", where="the entry's result")
+        if before is not None and self._launches() == before:
+            message = "the entry launched no Triton kernel: it must launch at least one, kernel[grid](...)"
+            raise Refused("rejected", "run", message)
+        return {"tree": tree}, blobs
+
+    def _launches(self) -> int | None:
+        """Kernels launched so far, where that is counted."""
+        if self._role != "interpret":
+            return None
+        from . import interpreter
+
+        return interpreter.launches
 
     def _do_prepare(self, _: list[bytearray], *, flush_bytes: int) -> Reply:
         from .measure import Measurement

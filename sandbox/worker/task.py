@@ -17,6 +17,8 @@ from .failures import Refused
 META_FIELDS = {"weight": 1.0, "small": False}
 """Fields of a case that belong to the harness and are not passed to `make_inputs`."""
 
+CASE_NAME_LIMIT = 60
+
 FORM = (
     "A task file defines ENTRY = 'function_name', CASES = {'case_name': {'parameter': value, ...}} and "
     "def make_inputs(<parameters>, device) returning a tuple or dict of arguments; optional: HIDDEN_CASES, "
@@ -153,6 +155,10 @@ def _cases(module: ModuleType, attribute: str, make_inputs: Any) -> dict[str, An
         raise _bad(f"{attribute} must be a dict of named cases, e.g. {form}; it is {type(cases).__name__}")
     found: dict[str, Any] = {}
     for name, case in cases.items():
+        if isinstance(name, str) and not (name.isprintable() and 0 < len(name) <= CASE_NAME_LIMIT):
+            raise _bad(
+                f"{attribute} has a case named {name[:CASE_NAME_LIMIT]!r}; names are 1 to 60 printable characters"
+            )
         if not isinstance(name, str) or not isinstance(case, dict) or not all(isinstance(key, str) for key in case):
             raise _bad(
                 f"{attribute}[{name!r}] must be a dict of parameters, e.g. {{'rows': 4096}}; it is {case!r}"[:500]

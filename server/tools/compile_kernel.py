@@ -28,10 +28,18 @@ Assembly (TTGIR, PTX) is linked under artifacts. kind is ok, compile_error, laun
 memory), rejected, unsupported, runtime_error, timeout or unavailable; anything but ok carries problem with line, \
 excerpt, likely cause and fix."""
 ANNOTATIONS: Final = ToolAnnotations(
-    title=TITLE, read_only_hint=True, idempotent_hint=True, destructive_hint=False, open_world_hint=False
+    # It runs the code that it is given, with this user\'s rights.
+    title=TITLE,
+    read_only_hint=False,
+    idempotent_hint=True,
+    destructive_hint=False,
+    open_world_hint=True,
 )
 
-LAUNCHES_SHOWN: Final = 6
+LAUNCHES_SHOWN: Final = 4
+OBSERVATIONS_SHOWN: Final = 8
+ARGUMENTS_SHOWN: Final = 12
+"""Constants, and arguments without known divisibility, that a launch lists."""
 ARTIFACT_STAGES: Final = ("ttgir", "ptx")
 
 
@@ -87,6 +95,7 @@ async def compile_kernel(
     """
     kernel_source, task_source = read_source(kernel, "kernel"), read_source(task, "task")
     goal = await services.target(target)
+    await services.artifacts.prepare()
     settings = services.settings
     launches: list[Launch] = []
     observations: list[LaunchObservation] = []
@@ -167,12 +176,14 @@ def _launch(facts: LaunchFacts, captured: CapturedLaunch, case: str) -> Launch:
             "count": captured.count,
             "tuning": captured.tuning,
             "line": captured.line,
-            "constexprs": {name: str(value) for name, value in captured.constexprs.items()},
+            "constexprs": {
+                name: str(value)[:80] for name, value in list(captured.constexprs.items())[:ARGUMENTS_SHOWN]
+            },
             "not_divisible_by_16": [
                 name
                 for name, kind in captured.signature.items()
                 if (kind.startswith("*") or kind in {"i32", "i64"}) and name not in divisible
-            ],
+            ][:ARGUMENTS_SHOWN],
             "access_widths_bytes": sorted(widths, reverse=True),
         }
     )
@@ -183,7 +194,7 @@ def _distinct(observations: list[LaunchObservation]) -> list[LaunchObservation]:
     seen: dict[tuple[str, str], LaunchObservation] = {}
     for observation in observations:
         seen.setdefault((observation.id, observation.kernel), observation)
-    return list(seen.values())
+    return list(seen.values())[:OBSERVATIONS_SHOWN]
 
 
 def _summary(goal: Target, shown: list[Launch], omitted: int, observations: list[LaunchObservation]) -> str:
@@ -203,7 +214,7 @@ def _summary(goal: Target, shown: list[Launch], omitted: int, observations: list
             + (" (autotuner's trial)" if launch.tuning else "")
         )
     if omitted:
-        lines.append(f"- {omitted} more, not shown: name fewer cases to see them")
+        lines.append(f"- {omitted} more, not shown; cases=[...] chooses")
     lines += [
         f"! {found.id} {found.title} [{found.case}]: {found.detail} -> {found.suggestion}" for found in observations
     ]

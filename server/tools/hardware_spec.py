@@ -54,7 +54,10 @@ async def hardware_spec(services: Services, progress: Progress, *, target: str |
     return HardwareResult(
         kind=Kind.OK,
         summary=_summary(goal, ridge, detection.gpus, checks),
-        next_step="compile_kernel with the kernel and its task.",
+        next_step=next(
+            (check.remedy for check in checks if check.required and check.status == "missing"),
+            "compile_kernel with the kernel and its task.",
+        ),
         target=goal,
         ridge_flops_per_byte=ridge,
         gpus=detection.gpus,
@@ -86,7 +89,9 @@ def _summary(goal: Target, ridge: float | None, gpus: list[DetectedGpu], checks:
     for found in gpus:
         clock = _scaled(found.sm_clock_hz, 1e6, "MHz")
         lines.append(f"Here: GPU {found.index} {found.name}, driver {found.driver_version}, SM clock now {clock}.")
-    lines += [f"{check.status}: {check.name}: {check.detail}" for check in checks]
+    for check in checks:
+        remedy = f" -> {check.remedy}" if check.remedy is not None else ""
+        lines.append(f"{check.status}: {check.name}: {check.detail}{remedy}")
     return "\n".join(lines)
 
 

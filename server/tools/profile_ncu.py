@@ -32,7 +32,12 @@ and rules[] (Nsight Compute's own findings with estimated speed-ups). Both memor
 latency-bound. The .ncu-rep file is linked under artifacts. Use it to choose the next idea, not to compare speeds: \
 benchmark does that."""
 ANNOTATIONS: Final = ToolAnnotations(
-    title=TITLE, read_only_hint=True, idempotent_hint=False, destructive_hint=False, open_world_hint=False
+    # It runs the code that it is given, with this user\'s rights.
+    title=TITLE,
+    read_only_hint=False,
+    idempotent_hint=False,
+    destructive_hint=False,
+    open_world_hint=True,
 )
 
 LAUNCHES_PROFILED: Final = 10
@@ -93,6 +98,7 @@ async def profile_ncu(
                 "TRITONFORGE_NCU to its path.",
             ),
         )
+    await services.artifacts.prepare()
     launches: list[ProfiledLaunch] = []
     artifacts: list[str] = []
     settings = services.settings

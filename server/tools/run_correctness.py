@@ -27,13 +27,18 @@ DESCRIPTION: Final = """\
 Compares every output element of the entry with the task's reference (or, without one, with the baseline kernel) \
 on fresh random inputs, several seeds a case. The reference runs in another process; seeds are drawn after the \
 candidate is loaded. On a GPU it runs there; without one it uses Triton's interpreter on the cases marked small, \
-and device says which (`cuda:0` or `interpreter`). The interpreter checks the arithmetic, not races or the \
-compiler.
+and device says which (`cuda:0` or `interpreter`). Outputs are judged: stores past a tensor's end that change no \
+output are not seen. The interpreter checks the arithmetic, not races or the compiler.
 Returns cases[]: kind (ok or wrong), max_abs_error, max_rel_error, wrong_elements, worst_index with expected and \
 got. kind is ok, wrong, or the failure: compile_error, launch_error, runtime_error, timeout, unsupported, \
 rejected, ... with problem (line, excerpt, likely cause and fix)."""
 ANNOTATIONS: Final = ToolAnnotations(
-    title=TITLE, read_only_hint=True, idempotent_hint=False, destructive_hint=False, open_world_hint=False
+    # It runs the code that it is given, with this user\'s rights.
+    title=TITLE,
+    read_only_hint=False,
+    idempotent_hint=False,
+    destructive_hint=False,
+    open_world_hint=True,
 )
 
 DEFAULT_SEEDS: Final = 3
@@ -165,6 +170,8 @@ def _summary(results: list[CaseResult], shown: list[CaseResult], device: str, se
 
 
 def _next_step(wrong: list[CaseResult], on_gpu: bool) -> str:
+    if wrong and wrong[0].max_abs_error is None:
+        return "Return what the reference returns: number of outputs, shape, dtype and device."
     if wrong:
         return "Mend the kernel where the worst element lies, then run_correctness again. Do not loosen the tolerance."
     if on_gpu:

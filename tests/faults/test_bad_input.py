@@ -114,7 +114,7 @@ async def test_an_exception_of_a_task_is_placed(warm: Tools, task: str, stage: s
 async def test_a_task_that_nothing_can_be_compared_with_is_rejected(
     warm: Tools, task: str, stage: str, words: str
 ) -> None:
-    kernel = entry("    return None\n") if "return None" in task else KERNEL
+    kernel = replaced(KERNEL, "return out", "return None") if "return None" in task else KERNEL
     assert words in failed(await warm.check(kernel, task), Kind.REJECTED, stage).message
 
 
@@ -165,6 +165,38 @@ async def test_an_entry_that_is_no_function_is_rejected(warm: Tools) -> None:
 async def test_an_entry_that_launches_nothing_is_rejected(warm: Tools) -> None:
     problem = failed(await warm.compile(HEAD + "def double(x):\n    return x * 2\n"), Kind.REJECTED, "capture")
     assert problem.message == "the entry 'double' ran case 'train' and launched no Triton kernel"
+
+
+async def test_an_entry_that_launches_nothing_is_not_checked_either(warm: Tools) -> None:
+    problem = failed(await warm.check(HEAD + "def double(x):\n    return x * 2\n"), Kind.REJECTED, "run")
+    assert "launched no Triton kernel" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("task", "elements"),
+    [
+        (replaced(TASK, "return x * 2", "return x * float('nan')"), "1,000 elements"),
+        (replaced(TASK, '"n": 1000', '"n": 0'), "0 elements"),
+    ],
+    ids=["all NaN", "empty"],
+)
+async def test_results_without_a_finite_number_prove_nothing(warm: Tools, task: str, elements: str) -> None:
+    kernel = replaced(KERNEL, "x * 2", "x * float('nan')") if "nan" in task else KERNEL
+    problem = failed(await warm.check(kernel, task), Kind.REJECTED, "compare")
+    assert elements in problem.message
+
+
+@pytest.mark.parametrize(
+    ("grid", "kind", "stage"),
+    [
+        ("(1, 70000)", Kind.LAUNCH_ERROR, "launch"),
+        ("(-1,)", Kind.LAUNCH_ERROR, "launch"),
+        ("(x.numel() / 64,)", Kind.RUNTIME_ERROR, "capture"),
+        ("(0,)", Kind.REJECTED, "capture"),
+    ],
+)
+async def test_a_grid_that_a_launch_refuses_is_an_outcome(warm: Tools, grid: str, kind: Kind, stage: str) -> None:
+    failed(await warm.compile(replaced(KERNEL, "(triton.cdiv(x.numel(), 64),)", grid)), kind, stage)
 
 
 async def test_an_exception_at_import_is_placed(warm: Tools) -> None:

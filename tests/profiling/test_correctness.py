@@ -12,7 +12,9 @@ from tritonforge.sandbox.workers import KernelWorker, OutputComparison, TaskWork
 pytestmark = pytest.mark.anyio
 
 NOTHING = Values({"value": None}, [])
-RIGHT = OutputComparison(where="output", mismatch=None, dtype="float32", elements=8, rtol=1e-6, atol=1e-5)
+RIGHT = OutputComparison(
+    where="output", mismatch=None, dtype="float32", elements=8, finite_elements=8, rtol=1e-6, atol=1e-5
+)
 WRONG = RIGHT.model_copy(update={"wrong_elements": 2, "max_abs_error": 3.0, "worst_index": [5], "worst_expected": 1.0,
                                  "worst_got": 4.0})  # fmt: skip
 

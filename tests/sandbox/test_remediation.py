@@ -84,6 +84,12 @@ def test_a_refusal_and_a_compile_error_speak_for_themselves() -> None:
     assert explained(bases=["CompilationError"], exception="triton.CompilationError")[1].message == "odd"
 
 
+@pytest.mark.parametrize(("bases", "told"), [(["NameError", "CompilationError"], True), (["NameError"], False)])
+def test_an_undefined_name_is_explained_as_triton_does_only_inside_a_kernel(bases: list[str], told: bool) -> None:
+    fix = explained(message="UNKNOWN is not defined", bases=bases)[1].likely_fix
+    assert ("tl.constexpr" in (fix or "")) is told
+
+
 @pytest.mark.parametrize(
     ("message", "fix"),
     [
@@ -94,7 +100,6 @@ def test_a_refusal_and_a_compile_error_speak_for_themselves() -> None:
         ("CUDA error: device-side assert triggered", "assertion's text"),
         ("arange's range must be a power of 2", "next_power_of_2"),
         ("Shape element 0 must be a power of 2", "next_power_of_2"),
-        ("NameError('UNKNOWN is not defined')", "tl.constexpr"),
         ("Cannot make_shape_compatible: incompatible dimensions at index 0: 64 and 32", "[:, None]"),
         ("Both operands must be same dtype. Got fp16 and fp32", ".to("),
         ("Cannot access global variable SIZE from within @jit'ed function.", "tl.constexpr"),

@@ -77,7 +77,7 @@ async def test_the_five_tools_are_listed_with_all_that_a_client_shows(client: Cl
     for tool in tools.values():
         assert tool.title
         assert tool.annotations is not None
-        assert tool.annotations.read_only_hint is True
+        assert tool.annotations.read_only_hint is (tool.name == "hardware_spec")
         assert tool.annotations.destructive_hint is False
         properties: dict[str, dict[str, Any]] = tool.input_schema["properties"]
         assert all(argument["description"] for argument in properties.values())

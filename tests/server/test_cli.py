@@ -283,4 +283,4 @@ def test_the_demo_runs_through_and_compares_baseline_and_candidate(tmp_path: Pat
     assert ["load", "widths,", "bytes", "4", "16"] in rows
     assert "1 of 1 cases right" in done.stdout
     assert done.stdout.count("unavailable: this machine has no NVIDIA GPU") == 2
-    assert "The loop works here." in done.stdout
+    assert "Compiling and checking work here" in done.stdout

@@ -214,7 +214,7 @@ def test_a_client_is_greeted_and_finds_five_tools_and_five_prompts(start: Callab
         assert tool["description"]
         assert tool["inputSchema"]["type"] == "object"
         assert {"kind", "summary", "next_step", "problem", "artifacts"} <= set(tool["outputSchema"]["properties"])
-        assert tool["annotations"]["readOnlyHint"] is True
+        assert tool["annotations"]["readOnlyHint"] is (tool["name"] == "hardware_spec")
         assert tool["annotations"]["destructiveHint"] is False
     prompts = server.request("prompts/list")["prompts"]
     assert [prompt["name"] for prompt in prompts] == PROMPTS

@@ -38,6 +38,7 @@ def test_equal_tensors_make_a_full_record(one):
         "where": "output", "mismatch": None, "dtype": "float32", "elements": 4, "rtol": 1.3e-6, "atol": 1e-5,
         "wrong_elements": 0, "max_abs_error": 0.0, "max_rel_error": 0.0, "worst_index": [1, 0],
         "worst_expected": 0.0, "worst_got": 0.0, "not_finite_mismatches": 0,
+        "finite_elements": 4,
     }  # fmt: skip
 
 
