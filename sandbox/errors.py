@@ -3,7 +3,8 @@
 Exception
 └── SandboxError
     ├── Stopped             an evaluation ended early: an outcome kind and a problem, ordinary data for the caller
-    └── ProtocolViolation   a worker sent what no worker of ours sends
+    ├── ProtocolViolation   a worker sent what no worker of ours sends
+    └── NvmlUnavailable     the driver's management library can't tell (in `nvml.py`)
 """
 
 from .outcome import Kind, Problem

@@ -1,39 +1,60 @@
-"""One worker process: started, spoken to, drained, and killed with its process group."""
+"""One worker, warm or cold: spoken to, drained, watched, and killed with all that it started."""
 
 import contextlib
 import json
 import os
-import signal
-import socket
-import subprocess
-from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 import anyio
-from anyio.abc import ByteReceiveStream, Process, SocketStream
+from anyio.abc import UNIXSocketStream
 
-from . import protocol, scratch
+from . import protocol
 from .errors import ProtocolViolation, Stopped
-from .limits import Limits, worker_environment
+from .isolation import WORKER_FOLDER
+from .limits import Limits
 from .outcome import Kind, Problem
-from .remediation import explain_death, explain_failure, explain_timeout
+from .protocol import Blob
+from .remediation import explain_death, explain_failure, explain_memory, explain_timeout
+from .usage import usage
 
-WORKER = Path(__file__).parent / "worker" / "__main__.py"
 EXIT_GRACE_S = 2.0
 """After the process has ended, how long its last frame may take to arrive from the socket's buffer."""
 CLOSED_GRACE_S = 5.0
 """After the socket was closed, how long the process may take to end, so that its exit status can be told."""
+KILL_GRACE_S = 10.0
+"""How long killed processes may take to be gone; a kernel that the driver can't stop keeps one alive."""
+POLL_S = 0.1
+"""Between two looks at the memory of a busy worker."""
 
-_groups: set[int] = set()
-"""Process groups of running workers."""
 
+class ProcessHandle(ABC):
+    """What stands behind a worker: how to wait for it, how to kill it, and what it prints."""
 
-def abandon() -> None:
-    """Kill every running worker with its process group and remove all scratch: for a server that must end at once."""
-    for group in list(_groups):
-        _kill_group(group)
-    scratch.remove_all()
+    pid: int
+    """Of the process to watch, in this process' PID namespace; its children count as well."""
+    stdout: int
+    """Descriptor to read what it prints."""
+    stderr: int
+    returncode: int | None = None
+    """Negative: the signal that killed it. None: it runs, or how it ended is unknown."""
+
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether it has ended by now."""
+
+    @abstractmethod
+    async def wait(self) -> None:
+        """Until it has ended."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Kill it and everything that it started, at once."""
+
+    @abstractmethod
+    async def release(self) -> bool:
+        """Kill it, wait until all of it is gone, and let go of what this process holds of it; whether it went."""
 
 
 class OutputTail:
@@ -44,11 +65,14 @@ class OutputTail:
         self._tail = b""
         self.total_bytes = 0
 
-    async def drain(self, stream: ByteReceiveStream) -> None:
+    async def drain(self, descriptor: int) -> None:
         """Read until the stream ends; never more in memory than the limit and one chunk."""
-        with contextlib.suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        with contextlib.suppress(OSError):
             while True:
-                chunk = await stream.receive()
+                await anyio.wait_readable(descriptor)
+                chunk = os.read(descriptor, protocol.CHUNK_BYTES)
+                if not chunk:
+                    return
                 self.total_bytes += len(chunk)
                 self._tail = (self._tail + chunk)[-self._limit :]
 
@@ -62,22 +86,33 @@ class OutputTail:
 class WorkerProcess:
     """A running worker. Every failure of it is raised as `Stopped`, with a kind and a problem."""
 
-    def __init__(self, process: Process, stream: SocketStream, folder: Path, limits: Limits) -> None:
-        self._process = process
+    def __init__(
+        self,
+        handle: ProcessHandle,
+        stream: UNIXSocketStream,
+        limits: Limits,
+        *,
+        gpu_memory: Callable[[], int | None] | None = None,
+    ) -> None:
+        self.handle = handle
         self._stream = stream
         self._limits = limits
-        self.scratch = folder
+        self._gpu_memory = gpu_memory
         self.stdout = OutputTail(limits.output_bytes)
         self.stderr = OutputTail(limits.output_bytes)
         self._receiving: anyio.CancelScope | None = None
+        self._busy = anyio.Event()
         self._exited = False
         self._hello: dict[str, Any] | None = None
+        self._excess: str | None = None
+        self.harmed = False
+        """It died, hung, or broke its CUDA context: the device deserves a look before the next one uses it."""
 
     async def hello(self) -> dict[str, Any]:
         """What the worker's interpreter has (see `worker/environment.py`); waits until it is there.
 
         Raises:
-            Stopped: ``unavailable``, where this interpreter can't do the role.
+            Stopped: ``unavailable``, where this interpreter can't do the job.
         """
         if self._hello is None:
             frame = await self._receive("start", self._limits.start_s)
@@ -85,18 +120,22 @@ class WorkerProcess:
             if not isinstance(facts, dict):
                 raise Stopped(Kind.CHEATING, Problem(stage="worker", message="the worker's first frame is not a hello"))
             self._hello = cast(dict[str, Any], facts)
-            problem: Any = self._hello.get("problem")
-            if problem is not None:
-                raise Stopped(
-                    Kind.UNAVAILABLE,
-                    Problem(stage="environment", message=problem["message"], likely_fix=problem["fix"]),
-                )
+        problem: Any = self._hello.get("problem")
+        if problem is not None:
+            raise Stopped(
+                Kind.UNAVAILABLE,
+                Problem(stage="environment", message=problem["message"], likely_fix=problem["fix"]),
+            )
         return self._hello
+
+    async def begin(self, role: str, device: str, target: dict[str, Any] | None) -> None:
+        """Give it its one job."""
+        await self.request("begin", role=role, device=device, target=target)
 
     async def request(
         self,
         operation: str,
-        blobs: list[bytes] | None = None,
+        blobs: list[Blob] | None = None,
         *,
         timeout_s: float | None = None,
         **fields: Any,
@@ -104,39 +143,92 @@ class WorkerProcess:
         """Ask the worker to do something and wait for its reply.
 
         Raises:
-            Stopped: it failed, ran out of time, or died.
+            Stopped: it failed, ran out of time or memory, or died.
         """
         await self.hello()
-        try:
-            await protocol.send(self._stream, {"op": operation, **fields}, blobs or [])
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise await self._death(operation) from None
-        except ProtocolViolation as error:
-            # Only what another worker sent can be unfit to be passed on.
-            raise Stopped(Kind.CHEATING, Problem(stage="worker", message=str(error))) from error
-        frame = await self._receive(operation, timeout_s or self._limits.request_s)
+        limit_s = timeout_s or self._limits.request_s
+        self._busy.set()
+        with anyio.move_on_after(limit_s) as sending:
+            try:
+                await protocol.send(self._stream, {"op": operation, **fields}, blobs or [])
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                raise await self._death(operation) from None
+            except ProtocolViolation as error:
+                # Only what another worker sent can be unfit to be passed on.
+                raise Stopped(Kind.CHEATING, Problem(stage="worker", message=str(error))) from error
+        if sending.cancelled_caught:
+            self.harmed = True
+            raise Stopped(Kind.TIMEOUT, explain_timeout(operation, limit_s, self.output()))
+        frame = await self._receive(operation, limit_s)
         if frame.fields.get("ok") is True:
             return frame
         kind, problem = explain_failure(frame.fields.get("failure"), await self._last_words())
+        self.harmed |= kind is Kind.RUNTIME_ERROR
         raise Stopped(kind, problem)
 
     async def finish(self, timeout_s: float) -> int | None:
         """Let the worker end by itself, as a profiler around it needs; its exit code, or None if it did not end."""
         await self._stream.aclose()
         with anyio.move_on_after(timeout_s):
-            return await self._process.wait()
+            await self.handle.wait()
+            return self.handle.returncode
         return None
 
     def output(self) -> str:
         """The end of what the worker printed, standard error last."""
         return "\n".join(part for part in (self.stdout.text().rstrip(), self.stderr.text().rstrip()) if part)
 
-    async def watch(self) -> None:
+    @contextlib.asynccontextmanager
+    async def attended(self) -> AsyncGenerator["WorkerProcess"]:
+        """Drain its output, watch its end and its memory; on leaving it and all that it started are gone."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.stdout.drain, self.handle.stdout)
+                tasks.start_soon(self.stderr.drain, self.handle.stderr)
+                tasks.start_soon(self._watch_end)
+                tasks.start_soon(self._watch_memory)
+                try:
+                    yield self
+                finally:
+                    self.handle.kill()
+                    tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # The tasks here raise nothing of their own: what the group wraps is the caller's, and goes on as it came.
+            (raised,) = group.exceptions
+            raise raised from raised.__cause__
+        finally:
+            await self.discard()
+
+    async def discard(self) -> None:
+        """Kill it and let go of everything; nothing happens the second time."""
+        with anyio.CancelScope(shield=True):
+            await self._stream.aclose()
+            if not await self.handle.release():
+                self.harmed = True
+
+    async def _watch_end(self) -> None:
         """Notice the end of the process, also where a descendant of it keeps the socket open."""
-        await self._process.wait()
+        await self.handle.wait()
         self._exited = True
         if self._receiving is not None:
             self._receiving.deadline = anyio.current_time() + EXIT_GRACE_S
+
+    async def _watch_memory(self) -> None:
+        """Kill it when it takes more than it may; only while it has something to do."""
+        limit = self._limits.host_memory_bytes()
+        await self._busy.wait()
+        while self._excess is None:
+            await anyio.sleep(POLL_S)
+            used = usage(self.handle.pid, suspicious_bytes=limit).memory_bytes
+            if used > limit:
+                self._excess = f"{used:,} bytes of host memory, of {limit:,} that are allowed"
+            elif self._gpu_memory is not None and self._limits.gpu_memory_bytes is not None:
+                on_gpu = self._gpu_memory()
+                if on_gpu is not None and on_gpu > self._limits.gpu_memory_bytes:
+                    self._excess = (
+                        f"{on_gpu:,} bytes of GPU memory, of {self._limits.gpu_memory_bytes:,} that are allowed"
+                    )
+        self.handle.kill()
 
     async def _receive(self, operation: str, timeout_s: float) -> protocol.Frame:
         with anyio.move_on_after(timeout_s):
@@ -152,14 +244,18 @@ class WorkerProcess:
                 finally:
                     self._receiving = None
             raise await self._death(operation)
+        self.harmed = True
         raise Stopped(Kind.TIMEOUT, explain_timeout(operation, timeout_s, self.output()))
 
     async def _death(self, operation: str) -> Stopped:
         """The worker closed its socket: find out how it ended."""
+        self.harmed = True
         with anyio.move_on_after(CLOSED_GRACE_S):
-            await self._process.wait()
+            await self.handle.wait()
         output = await self._last_words()
-        kind, problem = explain_death(operation, self._process.returncode, output)
+        if self._excess is not None:
+            return Stopped(Kind.OUT_OF_MEMORY, explain_memory(operation, self._excess, output))
+        kind, problem = explain_death(operation, self.handle.returncode, output)
         return Stopped(kind, problem)
 
     async def _last_words(self) -> str:
@@ -168,101 +264,13 @@ class WorkerProcess:
         return self.output()
 
 
-@contextlib.asynccontextmanager
-async def start_worker(
-    python: str,
-    role: str,
-    *,
-    limits: Limits,
-    target: dict[str, Any] | None = None,
-    device: str = "cpu",
-    wrapper: Sequence[str] = (),
-) -> AsyncGenerator[WorkerProcess]:
-    """Start a worker of the given role; on leaving, it and its process group are gone and its scratch removed.
-
-    Args:
-        python: the interpreter that has torch and triton.
-        role: ``task``, ``capture``, ``interpret``, ``cuda`` or ``probe``.
-        target: architecture facts for ``capture`` and ``interpret``.
-        device: the torch device of its tensors.
-        wrapper: a command to put in front, such as the profiler's.
-
-    Raises:
-        Stopped: ``unavailable``, where the interpreter can't be started.
-    """
-    async with scratch.scratch_folder() as folder:
-        ours, theirs = socket.socketpair()
-        options = {
-            "socket": theirs.fileno(),
-            "role": role,
-            "target": target,
-            "device": device,
-            "scratch": str(folder),
-        }
-        command = [*wrapper, python, "-P", str(WORKER), json.dumps(options)]
-        try:
-            with theirs:
-                process = await _spawn(command, python, folder, theirs.fileno(), interpret=role == "interpret")
-        except BaseException:
-            ours.close()
-            raise
-        _groups.add(process.pid)
-        try:
-            async with _attended(process, await SocketStream.from_socket(ours), folder, limits) as worker:
-                yield worker
-        finally:
-            _kill_group(process.pid)
-            _groups.discard(process.pid)
+def make_pipe() -> tuple[int, int]:
+    """A pipe whose reading end never blocks; the writing end is for a child."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(reading, False)
+    return reading, writing
 
 
-@contextlib.asynccontextmanager
-async def _attended(
-    process: Process, stream: SocketStream, folder: Path, limits: Limits
-) -> AsyncGenerator[WorkerProcess]:
-    """Drain the worker's output and watch for its end; on leaving it is dead."""
-    worker = WorkerProcess(process, stream, folder, limits)
-    try:
-        async with anyio.create_task_group() as tasks:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            tasks.start_soon(worker.stdout.drain, process.stdout)
-            tasks.start_soon(worker.stderr.drain, process.stderr)
-            tasks.start_soon(worker.watch)
-            try:
-                yield worker
-            finally:
-                _kill_group(process.pid)
-                tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await stream.aclose()
-                    await process.aclose()
-    except BaseExceptionGroup as group:
-        # The tasks here raise nothing of their own: what the group wraps is the caller's, and goes on as it came.
-        (raised,) = group.exceptions
-        raise raised from raised.__cause__
-
-
-async def _spawn(command: list[str], python: str, folder: Path, descriptor: int, *, interpret: bool) -> Process:
-    try:
-        return await anyio.open_process(
-            command,
-            stdin=subprocess.DEVNULL,
-            cwd=folder,
-            env=worker_environment(str(folder), interpret=interpret),
-            start_new_session=True,
-            pass_fds=(descriptor,),
-        )
-    except OSError as error:
-        raise Stopped(
-            Kind.UNAVAILABLE,
-            Problem(
-                stage="environment",
-                message=f"the worker's interpreter {python!r} can't be started: {error.strerror}",
-                likely_fix="Point --python at a Python interpreter that has torch and triton.",
-            ),
-        ) from error
-
-
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+def program(executable: str, name: str, options: dict[str, Any]) -> list[str]:
+    """Command line of a program of the worker package: ``preload``, ``serve`` or ``rehearse``."""
+    return [executable, "-P", str(WORKER_FOLDER / "__main__.py"), name, json.dumps(options)]

@@ -73,6 +73,17 @@ def explain_timeout(operation: str, timeout_s: float, output: str) -> Problem:
     )
 
 
+def explain_memory(operation: str, excess: str, output: str) -> Problem:
+    """The worker was killed for what it took."""
+    stage, doing = _OPERATIONS[operation]
+    return Problem(
+        stage=stage,
+        message=f"{doing} was killed: it took {excess}",
+        likely_fix="Use a smaller case, or allocate less; intermediate results count too.",
+        output=_shown(output),
+    )
+
+
 def explain_death(operation: str, returncode: int | None, output: str) -> tuple[Kind, Problem]:
     """The worker ended without an answer."""
     stage, doing = _OPERATIONS[operation]
@@ -190,6 +201,8 @@ class Operation(NamedTuple):
 
 _OPERATIONS = {
     "start": Operation("environment", "starting the worker"),
+    "begin": Operation("environment", "taking the job"),
+    "probe_device": Operation("environment", "the check of the device"),
     "load_task": Operation("task", "loading the task"),
     "make_inputs": Operation("inputs", "make_inputs"),
     "work": Operation("task", "work()"),

@@ -11,10 +11,10 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter, ValidationError
 
 from .errors import Stopped
-from .limits import Limits
+from .executors.base import Executor, Job
 from .outcome import Kind, Problem
-from .process import WorkerProcess, start_worker
-from .protocol import Frame
+from .process import WorkerProcess
+from .protocol import Blob, Frame
 from .source import Source
 from .task import Task, parse_task
 from .wire import Wire
@@ -28,7 +28,7 @@ class Values(NamedTuple):
     """Arguments or outputs on their way between workers: a JSON tree and raw tensor bytes, never looked into here."""
 
     tree: Any
-    blobs: list[bytes]
+    blobs: list[Blob]
 
 
 class TargetFacts(Wire):
@@ -207,13 +207,14 @@ class KernelWorker(_Replies):
         """Run the entry once under the capturing driver."""
         frame = await self.process.request("capture")
         launches = self.checked(list[CapturedLaunch], "capture", frame.fields.get("launches"))
-        if not all(
+        texts = [blob for blob in frame.blobs if isinstance(blob, bytes)]
+        if len(texts) < len(frame.blobs) or not all(
             launch.assembly.keys() >= NEEDED_ASSEMBLY
-            and all(blob in range(len(frame.blobs)) for blob in launch.assembly.values())
+            and all(blob in range(len(texts)) for blob in launch.assembly.values())
             for launch in launches
         ):
             raise _malformed("capture", ValueError("an assembly text is missing"))
-        return Capture(launches, frame.blobs)
+        return Capture(launches, texts)
 
     async def call(self) -> Values:
         """Run the entry once on copies of the inputs; its outputs."""
@@ -245,30 +246,32 @@ class KernelWorker(_Replies):
 
 
 @contextlib.asynccontextmanager
-async def task_worker(python: str, *, limits: Limits, device: str) -> AsyncGenerator[TaskWorker]:
-    """A process for the task file, its tensors on ``device``."""
-    async with start_worker(python, "task", limits=limits, device=device) as process:
+async def task_worker(executor: Executor, *, on_gpu: bool) -> AsyncGenerator[TaskWorker]:
+    """A process for the task file, its tensors on a GPU or on the CPU."""
+    async with executor.submit(Job("task", on_gpu=on_gpu)) as process:
         yield TaskWorker(process)
 
 
 @contextlib.asynccontextmanager
-async def capture_worker(python: str, *, limits: Limits, target: TargetFacts) -> AsyncGenerator[KernelWorker]:
+async def capture_worker(executor: Executor, *, target: TargetFacts) -> AsyncGenerator[KernelWorker]:
     """A process that compiles a kernel file's launches for a target; no GPU is touched."""
-    async with start_worker(python, "capture", limits=limits, target=target.model_dump()) as process:
+    async with executor.submit(Job("capture", target=target.model_dump())) as process:
         yield KernelWorker(process)
 
 
 @contextlib.asynccontextmanager
-async def interpreter_worker(python: str, *, limits: Limits, target: TargetFacts) -> AsyncGenerator[KernelWorker]:
+async def interpreter_worker(executor: Executor, *, target: TargetFacts) -> AsyncGenerator[KernelWorker]:
     """A process that runs a kernel file in Triton's interpreter, on the CPU."""
-    async with start_worker(python, "interpret", limits=limits, target=target.model_dump()) as process:
+    async with executor.submit(Job("interpret", target=target.model_dump())) as process:
         yield KernelWorker(process)
 
 
 @contextlib.asynccontextmanager
-async def gpu_worker(python: str, *, limits: Limits, wrapper: Sequence[str] = ()) -> AsyncGenerator[KernelWorker]:
-    """A process that runs a kernel file on the GPU, by itself or under a profiler's command."""
-    async with start_worker(python, "cuda", limits=limits, device="cuda:0", wrapper=wrapper) as process:
+async def gpu_worker(
+    executor: Executor, *, wrapper: Sequence[str] = (), writable: str | None = None
+) -> AsyncGenerator[KernelWorker]:
+    """A process that runs a kernel file on the GPU, by itself or under a profiler's command that writes to a folder."""
+    async with executor.submit(Job("cuda", on_gpu=True, wrapper=wrapper, writable=writable)) as process:
         yield KernelWorker(process)
 
 
@@ -297,11 +300,9 @@ class Environment(Wire):
     problem: Problem | None = None
 
 
-async def probe(python: str, *, limits: Limits) -> Environment:
-    """Start a worker that only looks around."""
+async def probe(executor: Executor) -> Environment:
+    """What the workers' interpreter has, or why it can't be used."""
     try:
-        async with start_worker(python, "probe", limits=limits) as process:
-            facts = await process.hello()
-            return _Replies.checked(Environment, "environment", facts)
+        return _Replies.checked(Environment, "environment", await executor.environment())
     except Stopped as stopped:
-        return Environment(executable=python, problem=stopped.problem)
+        return Environment(executable=executor.python, problem=stopped.problem)

@@ -1,7 +1,8 @@
 """The MCP server: tools, prompts and resources put together."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Annotated, Any, Final
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -90,14 +91,21 @@ def _unknown(given: str, known: Iterable[str]) -> str:
 
 
 def build_server(settings: Settings) -> MCPServer[Any]:
-    """A server with all tools, prompts and resources; nothing is started before the first call."""
+    """A server with all tools, prompts and resources; no worker is started before the first call."""
     services = Services(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: MCPServer[Any]) -> AsyncGenerator[Services]:
+        async with services:
+            yield services
+
     server = ToolServer(
         NAME,
         title="TritonForge",
         instructions=INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
+        lifespan=lifespan,
     )
     _register_tools(server, services)
     prompt_registry.register(server)

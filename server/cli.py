@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import anyio
 
 from .. import __version__
-from ..sandbox.process import abandon
+from ..sandbox.executors.end import abandon
 from .settings import Settings, from_environment
 
 OK: Final = 0
@@ -36,7 +36,12 @@ def run(arguments: Sequence[str]) -> int:
     known, rest = parser.parse_known_args(arguments)
     if rest and known.command != "call":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    settings = from_environment(python=getattr(known, "python", None), state_dir=getattr(known, "state_dir", None))
+    settings = from_environment(
+        python=getattr(known, "python", None),
+        state_dir=getattr(known, "state_dir", None),
+        require_sandbox=getattr(known, "require_sandbox", False),
+        allow_read=getattr(known, "allow_read", []),
+    )
     _own_signals()
     match known.command:
         case None | "serve":
@@ -67,6 +72,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         default=argparse.SUPPRESS,
         help="where reports and other artifacts are kept (default: .tritonforge; also TRITONFORGE_STATE_DIR)",
+    )
+    shared.add_argument(
+        "--require-sandbox",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="refuse to run kernels where this machine allows no sandbox (also TRITONFORGE_REQUIRE_SANDBOX=1)",
+    )
+    shared.add_argument(
+        "--allow-read",
+        metavar="DIR",
+        action="append",
+        default=argparse.SUPPRESS,
+        help="a folder that sandboxed kernels and tasks may read and import from; may be repeated (also "
+        "TRITONFORGE_ALLOW_READ, separated by colons)",
     )
     parser = argparse.ArgumentParser(
         prog="tritonforge-mcp",

@@ -13,7 +13,8 @@ MARKS = {"ok": "ok     ", "limited": "limited", "missing": "MISSING"}
 
 async def doctor(settings: Settings, as_json: bool) -> int:
     """Print the checks; 0 when the main job (compile and check, at least on the CPU) can run, else 1."""
-    checks = await inspect(Services(settings))
+    async with Services(settings) as services:
+        checks = await inspect(services)
     able = all(check.status == "ok" for check in checks if check.required)
     if as_json:
         report = {"version": __version__, "able": able, "checks": [check.model_dump(mode="json") for check in checks]}

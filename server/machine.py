@@ -6,6 +6,8 @@ import anyio
 
 from ..profiling.hardware.detect import counters_restricted, detect
 from ..profiling.ncu.command import find_ncu, parse_version
+from ..sandbox.errors import Stopped
+from ..sandbox.rehearsal import REMEDY
 from ..sandbox.wire import Wire
 from .services import Services
 
@@ -63,16 +65,33 @@ async def inspect(services: Services) -> list[Check]:
         )
     checks.append(await _profiler_check())
     checks.append(_counters_check(has_gpu=gpu is not None))
-    checks.append(
-        Check(
+    checks.append(await _isolation_check(services))
+    return checks
+
+
+async def _isolation_check(services: Services) -> Check:
+    try:
+        seal = await services.executor.seal()
+    except Stopped as stopped:
+        # The same fault stands under the interpreter, or a required sandbox can't be had.
+        problem = stopped.problem
+        return Check(
+            name="isolation", status="missing", detail=problem.message, remedy=problem.likely_fix, required=True
+        )
+    if not seal.sealed:
+        return Check(
             name="isolation",
             status="limited",
-            detail="kernels run in processes of their own with time limits and a scrubbed environment, with this "
-            "user's rights: no namespaces, no network cut",
-            remedy="Run kernels that you do not trust in a container or as a user of their own.",
+            detail="kernels run in processes of their own, with time and memory limits and a scrubbed environment, but "
+            f"with this user's rights: they can read its files and use the network ({seal.reason})",
+            remedy=REMEDY,
         )
-    )
-    return checks
+    broken = [layer for layer in seal.layers if not layer.holds]
+    held = "; ".join(f"{layer.name}: {layer.detail}" for layer in seal.layers if layer.holds)
+    if broken:
+        detail = f"sandboxed, but for {'; '.join(f'{layer.name}: {layer.detail}' for layer in broken)}. Holds: {held}"
+        return Check(name="isolation", status="limited", detail=detail)
+    return Check(name="isolation", status="ok", detail=f"sandboxed. {held}")
 
 
 async def _driver_check() -> Check:

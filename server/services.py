@@ -1,5 +1,9 @@
-"""What the tools share in one server process: settings, knowledge of the machine, the GPU's lock, artifacts."""
+"""What the tools share in one server process: settings, workers, the machine, the GPU's lease, artifacts."""
 
+import contextlib
+import os
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -7,6 +11,10 @@ import anyio
 from ..profiling.hardware.catalog import UnknownTarget, find_gpu, resolve_target
 from ..profiling.hardware.model import Gpu, Target
 from ..sandbox.errors import Stopped, rejected
+from ..sandbox.executors.base import Device
+from ..sandbox.executors.host import Host
+from ..sandbox.executors.local import LocalExecutor
+from ..sandbox.lease import Leases, Sharing, sharing
 from ..sandbox.outcome import Kind, Problem
 from ..sandbox.workers import Environment, TargetFacts, probe
 from .artifacts import ArtifactStore
@@ -19,24 +27,83 @@ GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 EVALUATIONS_AT_ONCE = 4
 
 
+@dataclass(slots=True)
+class Shared:
+    """Who else was on the device before and after a measurement."""
+
+    before: Sharing
+    after: Sharing | None = None
+
+    @property
+    def note(self) -> str | None:
+        """What a reader of the measurement must know; None where the device was ours alone."""
+        looks = [look for look in (self.before, self.after) if look is not None]
+        foreign = {process.pid: process.name or "unknown" for look in looks for process in look.foreign}
+        if foreign:
+            names = ", ".join(f"{name} (pid {pid})" for pid, name in sorted(foreign.items())[:5])
+            return f"other processes used this GPU before or after the measurement, so times may be disturbed: {names}"
+        unchecked = [look.reason for look in looks if not look.checked]
+        return f"whether others use this GPU could not be checked: {unchecked[0]}" if unchecked else None
+
+
 class Services:
     """State of one server process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.artifacts = ArtifactStore(settings.state_dir)
-        self.gpu_lock = anyio.Lock()
-        """Held while something is timed or profiled: one measurement on the GPU at a time."""
+        self._host = Host(
+            settings.python,
+            settings.limits,
+            allowed=settings.allow_read,
+            hidden=(Path(os.path.expanduser("~")), settings.state_dir),
+            require_sandbox=settings.require_sandbox,
+        )
+        self.executor = LocalExecutor(
+            self._host, spares=settings.spares, gpu_spares=settings.gpu_spares, idle_s=settings.idle_s
+        )
+        """Where everything that runs foreign code gets its workers from."""
+        self._leases = Leases()
         self.evaluations = anyio.Semaphore(EVALUATIONS_AT_ONCE)
         """Entered by each evaluation: clients may call in parallel, and each takes two or three workers."""
         self._environment: Environment | None = None
         self._probing = anyio.Lock()
 
+    async def __aenter__(self) -> "Services":
+        await self.executor.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.executor.__aexit__(*error)
+
+    @contextlib.asynccontextmanager
+    async def gpu_turn(self) -> AsyncGenerator[Device]:
+        """The GPU for oneself: one evaluation on it at a time, also among several servers on this host.
+
+        Raises:
+            Stopped: ``unavailable``, where no device can be used.
+        """
+        device = await self._host.usable_device()
+        async with self._leases.hold(device.uuid):
+            yield device
+
+    @contextlib.asynccontextmanager
+    async def measuring(self, device: Device) -> AsyncGenerator["Shared"]:
+        """While something is measured: no worker is being made ready, and who else uses the device is noted."""
+        async with self.executor.quiet(device):
+            shared = Shared(await self._sharing(device))
+            yield shared
+            shared.after = await self._sharing(device)
+
+    async def _sharing(self, device: Device) -> Sharing:
+        own = self.executor.own_processes()
+        return await anyio.to_thread.run_sync(sharing, device.uuid, own)
+
     async def environment(self) -> Environment:
         """What the workers' interpreter has; looked up once, unless it had a problem."""
         async with self._probing:
             if self._environment is None or self._environment.problem is not None:
-                self._environment = await probe(self.settings.python, limits=self.settings.limits)
+                self._environment = await probe(self.executor)
             return self._environment
 
     async def has_gpu(self) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..sandbox.limits import Limits
@@ -17,20 +17,42 @@ class Settings(Wire):
     state_dir: Path = Path(".tritonforge")
     """Where reports and other artifacts are kept; made when the first one is stored."""
     limits: Limits = Limits()
+    require_sandbox: bool = False
+    """Refuse to run kernels where this machine allows no sandbox."""
+    allow_read: tuple[Path, ...] = ()
+    """Folders that sandboxed kernels and tasks may read, for what they import from them."""
+    spares: int = 2
+    """Workers kept ready for the CPU, and for Triton's interpreter."""
+    gpu_spares: int = 4
+    """Workers kept ready on the GPU; each holds a CUDA context of about 0.5 GB."""
+    idle_s: float = 600.0
+    """Ready workers that nobody has used for so long are ended."""
     target: str = "h100"
     """What is compiled for where a call names no target and this machine has no GPU."""
 
 
 def from_environment(
-    *, python: str | None = None, state_dir: str | None = None, environment: Mapping[str, str] = os.environ
+    *,
+    python: str | None = None,
+    state_dir: str | None = None,
+    require_sandbox: bool = False,
+    allow_read: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Command-line values first, then ``TRITONFORGE_PYTHON`` and ``TRITONFORGE_STATE_DIR``, then the defaults."""
+    """Command-line values first, then ``TRITONFORGE_PYTHON``, ``TRITONFORGE_STATE_DIR``,
+    ``TRITONFORGE_REQUIRE_SANDBOX`` and ``TRITONFORGE_ALLOW_READ`` (separated like PATH), then the defaults."""
     chosen_python = python or environment.get("TRITONFORGE_PYTHON") or sys.executable
     chosen_state = state_dir or environment.get("TRITONFORGE_STATE_DIR") or ".tritonforge"
     # A bare name is looked up on PATH; a path must not depend on the folder that a worker starts in.
     if os.sep in chosen_python:
         chosen_python = str(_absolute(chosen_python))
-    return Settings(python=chosen_python, state_dir=_absolute(chosen_state))
+    named = [*allow_read, *environment.get("TRITONFORGE_ALLOW_READ", "").split(os.pathsep)]
+    return Settings(
+        python=chosen_python,
+        state_dir=_absolute(chosen_state),
+        require_sandbox=require_sandbox or environment.get("TRITONFORGE_REQUIRE_SANDBOX", "") not in {"", "0"},
+        allow_read=tuple(_absolute(folder) for folder in named if folder),
+    )
 
 
 def _absolute(path: str) -> Path:

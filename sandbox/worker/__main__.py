@@ -1,4 +1,4 @@
-"""Entry point of a worker: ``python -P .../worker/__main__.py '{"socket": 5, "role": "capture", ...}'``.
+"""Entry point: ``python -P .../worker/__main__.py serve|preload '{...}'``, a worker from nothing or the preloader.
 
 The worker runs in the interpreter that the user's model runs in, where this project need not be installed,
 so the package is loaded from its own folder under a private name.
@@ -24,5 +24,5 @@ def _load_package() -> None:
 
 if __name__ == "__main__":
     _load_package()
-    serve = importlib.import_module("tritonforge_worker.serve")
-    sys.exit(serve.main(json.loads(sys.argv[1])))
+    program = importlib.import_module(f"tritonforge_worker.{sys.argv[1]}")
+    sys.exit(program.main(json.loads(sys.argv[2])))

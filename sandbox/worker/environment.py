@@ -15,8 +15,8 @@ OLDEST_TORCH = (2, 8)
 OLDEST_PYTHON = (3, 11)
 
 
-def describe(role: str) -> dict[str, Any]:
-    """Versions and, for roles that use the GPU, its properties; ``problem`` says why this role can't work here."""
+def describe(flavor: str) -> dict[str, Any]:
+    """Versions of what is installed; ``problem`` says why workers of this flavor can't work here. No GPU is touched."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -27,15 +27,17 @@ def describe(role: str) -> dict[str, Any]:
         "gpu": None,
         "problem": None,
     }
-    facts["problem"] = _problem(role, facts)
-    if facts["problem"] is None and role in {"cuda", "probe"}:
-        facts["gpu"], why = _gpu()
-        if facts["gpu"] is None and role == "cuda":
-            facts["problem"] = {
-                "message": why,
-                "fix": "Run the server on a machine with an NVIDIA GPU and a CUDA build of torch.",
-            }
+    facts["problem"] = _problem(flavor, facts)
     return facts
+
+
+def describe_gpu() -> dict[str, Any]:
+    """The GPU that torch sees, or the problem."""
+    gpu, why = _gpu()
+    if gpu is not None:
+        return {"gpu": gpu}
+    fix = "Run the server on a machine with an NVIDIA GPU and a CUDA build of torch."
+    return {"problem": {"message": why, "fix": fix}}
 
 
 def version(package: str) -> str | None:
@@ -45,15 +47,13 @@ def version(package: str) -> str | None:
         return None
 
 
-def _problem(role: str, facts: dict[str, Any]) -> dict[str, str] | None:
+def _problem(flavor: str, facts: dict[str, Any]) -> dict[str, str] | None:
     if sys.version_info[:2] < OLDEST_PYTHON:
         return {
             "message": f"the worker's Python is {facts['python']}; 3.11 or newer is needed",
             "fix": "Point --python at an interpreter of Python 3.11 or newer that has torch and triton.",
         }
-    needed: list[tuple[str, tuple[int, int]]] = [("torch", OLDEST_TORCH)]
-    if role in {"capture", "interpret", "cuda", "probe"}:
-        needed.append(("triton", OLDEST_TRITON))
+    needed = [("torch", OLDEST_TORCH), ("triton", OLDEST_TRITON)]
     for package, oldest in needed:
         at_least = ".".join(map(str, oldest))
         if facts[package] is None:
@@ -75,7 +75,7 @@ def _problem(role: str, facts: dict[str, Any]) -> dict[str, str] | None:
                 "message": f"import {package} {facts[package]} failed: {type(error).__name__}: {error}",
                 "fix": f"Repair the installation; `{sys.executable} -c 'import {package}'` shows the error.",
             }
-    if role == "interpret":
+    if flavor == "interpret":
         return _interpreter_problem(facts)
     return None
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import resource
@@ -16,28 +15,56 @@ import tempfile
 from collections.abc import Generator
 from typing import Any
 
-from . import environment, frames
+from . import environment, frames, seal
 from .failures import Refused, Sources, describe
 
 Reply = tuple[dict[str, Any], list[Any]]
 
 
 def main(options: dict[str, Any]) -> int:
-    """Serve one parent. ``options``: ``socket`` (descriptor), ``role`` and, for capture and interpreter, ``target``."""
-    faulthandler.enable()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _die_with_parent()
-    os.chdir(options["scratch"])
-    tempfile.tempdir = options["scratch"]
-    sys.dont_write_bytecode = True
+    """A worker that starts from nothing: imports, then serves one job.
+
+    ``options``: ``socket``, ``flavor``, ``scratch``, ``limits`` and whether it is ``sealed``.
+    """
+    seal.prctl(seal.SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     sock = socket.socket(fileno=options["socket"])
     # Children of the candidate must not hold the parent's socket open.
     sock.set_inheritable(False)
-    facts = environment.describe(options["role"])
+    facts = environment.describe(options["flavor"])
+    seal.limit(options["limits"], user=not options["sealed"])
+    seal.prctl(seal.SET_NO_NEW_PRIVILEGES, 1)
+    return serve(sock, flavor=options["flavor"], scratch=options["scratch"], facts=facts, base_cache=None)
+
+
+def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, Any], base_cache: str | None) -> int:
+    """Get ready, say hello, then answer requests until the parent closes the socket.
+
+    Args:
+        sock: the parent's socket.
+        flavor: ``cpu``, ``interpret`` or ``gpu``.
+        scratch: an empty folder of this worker's own.
+        facts: what this interpreter has.
+        base_cache: a Triton cache to start from.
+    """
+    faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.chdir(scratch)
+    tempfile.tempdir = scratch
+    cache = f"{scratch}/triton-cache"
+    os.environ.update(TMPDIR=scratch, TRITON_CACHE_DIR=cache)
+    sys.dont_write_bytecode = True
+    if facts["problem"] is None:
+        from . import warm
+
+        warm.fill_cache(base_cache, cache)
+        if flavor == "gpu":
+            facts = {**facts, **environment.describe_gpu()}
+            if facts["problem"] is None:
+                warm.touch_gpu()
     frames.send(sock, {"hello": facts})
     if facts["problem"] is not None:
         return 0
-    worker = Worker(options)
+    worker = Worker()
     while (frame := frames.receive(sock)) is not None:
         try:
             fields, blobs = worker.handle(frame)
@@ -51,24 +78,21 @@ def main(options: dict[str, Any]) -> int:
             # The candidate may have closed or removed them.
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 stream.flush()
+        for blob in frame.blobs:
+            if isinstance(blob, tuple):
+                os.close(blob.descriptor)
         frames.send(sock, reply, blobs)
         worker.sent()
     return 0
 
 
-def _die_with_parent() -> None:
-    """A worker in an endless kernel must not outlive a server that was killed (prctl(2), PR_SET_PDEATHSIG)."""
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-
-
 class Worker:
     """The state of one evaluation: a task or a kernel, its inputs, and what was recorded."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._role: str = options["role"]
-        self._target: dict[str, Any] | None = options.get("target")
-        self._device = options.get("device", "cpu")
+    def __init__(self) -> None:
+        self._role = ""
+        self._target: dict[str, Any] | None = None
+        self._device = "cpu"
         self.sources = Sources()
         self.stage = "worker"
         self._task: Any = None
@@ -99,9 +123,21 @@ class Worker:
 
             values.release()
 
+    def _do_begin(self, _: list[Any], *, role: str, device: str, target: dict[str, Any] | None) -> Reply:
+        """What this worker is for: ``task``, ``capture``, ``interpret`` or ``cuda``."""
+        self._role, self._device, self._target = role, device, target
+        return {}, []
+
+    def _do_probe_device(self, _: list[Any]) -> Reply:
+        """Whether the device still computes: the known kernel on it."""
+        from . import warm
+
+        warm.touch_gpu()
+        return {}, []
+
     # The trusted side: tasks.
 
-    def _do_load_task(self, blobs: list[bytearray], *, shown_as: str, origin: str | None) -> Reply:
+    def _do_load_task(self, blobs: list[Any], *, shown_as: str, origin: str | None) -> Reply:
         from . import load
         from .task import Task
 
@@ -117,7 +153,7 @@ class Worker:
         self._task = Task(module, self._device)
         return {"task": self._task.description}, []
 
-    def _do_make_inputs(self, _: list[bytearray], *, case: str, seed: int) -> Reply:
+    def _do_make_inputs(self, _: list[Any], *, case: str, seed: int) -> Reply:
         from . import values
 
         self.stage = "inputs"
@@ -125,22 +161,22 @@ class Worker:
         inputs = self._task.make_inputs(case, seed)
         return {"tree": values.encode(inputs, blobs, stage="inputs", where="make_inputs' result")}, blobs
 
-    def _do_work(self, _: list[bytearray], *, case: str) -> Reply:
+    def _do_work(self, _: list[Any], *, case: str) -> Reply:
         self.stage = "task"
         return {"work": self._task.work(case)}, []
 
-    def _do_expect(self, _: list[bytearray]) -> Reply:
+    def _do_expect(self, _: list[Any]) -> Reply:
         self.stage = "reference"
         self._task.expect()
         return {}, []
 
-    def _do_expect_from(self, blobs: list[bytearray], *, tree: dict[str, Any]) -> Reply:
+    def _do_expect_from(self, blobs: list[Any], *, tree: dict[str, Any]) -> Reply:
         from . import values
 
         self._task.expect_from(values.decode(tree, blobs, self._device))
         return {}, []
 
-    def _do_judge(self, blobs: list[bytearray], *, tree: dict[str, Any]) -> Reply:
+    def _do_judge(self, blobs: list[Any], *, tree: dict[str, Any]) -> Reply:
         from . import values
 
         self.stage = "compare"
@@ -153,7 +189,7 @@ class Worker:
     # The untrusted side: kernels.
 
     def _do_load_kernel(
-        self, blobs: list[bytearray], *, shown_as: str, origin: str | None, entry: str, in_place: list[str]
+        self, blobs: list[Any], *, shown_as: str, origin: str | None, entry: str, in_place: list[str]
     ) -> Reply:
         from . import load
 
@@ -180,14 +216,14 @@ class Worker:
         self._in_place = in_place
         return {}, []
 
-    def _do_set_inputs(self, blobs: list[bytearray], *, tree: dict[str, Any]) -> Reply:
+    def _do_set_inputs(self, blobs: list[Any], *, tree: dict[str, Any]) -> Reply:
         from . import values
 
         self.stage = "inputs"
         self._inputs = values.decode(tree, blobs, self._device)
         return {}, []
 
-    def _do_capture(self, _: list[bytearray]) -> Reply:
+    def _do_capture(self, _: list[Any]) -> Reply:
         """Run the entry once; the launches that it made, compiled."""
         from . import capture
         from .task import call
@@ -199,7 +235,7 @@ class Worker:
         blobs: list[Any] = []
         return {"launches": capture.report(self._recorder, blobs)}, blobs
 
-    def _do_call(self, _: list[bytearray]) -> Reply:
+    def _do_call(self, _: list[Any]) -> Reply:
         """Run the entry once on copies of the inputs; its outputs."""
         import torch
 
@@ -229,26 +265,26 @@ class Worker:
 
         return interpreter.launches
 
-    def _do_prepare(self, _: list[bytearray], *, flush_bytes: int) -> Reply:
+    def _do_prepare(self, _: list[Any], *, flush_bytes: int) -> Reply:
         from .measure import Measurement
 
         self.stage = "run"
         self._measurement = Measurement(self._entry, self._inputs, self._in_place, flush_bytes)
         return {}, []
 
-    def _do_warm_up(self, _: list[bytearray], *, seconds: float, calls_limit: int) -> Reply:
+    def _do_warm_up(self, _: list[Any], *, seconds: float, calls_limit: int) -> Reply:
         self.stage = "run"
         return self._measurement.warm_up(seconds, calls_limit), []
 
-    def _do_block(self, _: list[bytearray], *, calls: int, number: int) -> Reply:
+    def _do_block(self, _: list[Any], *, calls: int, number: int) -> Reply:
         self.stage = "run"
         return self._measurement.block(calls, number), []
 
-    def _do_call_times(self, _: list[bytearray], *, calls: int) -> Reply:
+    def _do_call_times(self, _: list[Any], *, calls: int) -> Reply:
         self.stage = "run"
         return {"call_us": self._measurement.call_times(calls)}, []
 
-    def _do_profile(self, _: list[bytearray]) -> Reply:
+    def _do_profile(self, _: list[Any]) -> Reply:
         from .measure import profile_region
 
         self.stage = "run"

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from . import share
 from .failures import Refused
 
 ALLOWED = "tensors, numbers, strings, booleans, None, torch dtypes, and lists, tuples and dicts of these"
@@ -56,7 +57,7 @@ def encode(value: Any, blobs: list[Any], *, stage: str, where: str) -> dict[str,
     )
 
 
-def decode(node: dict[str, Any], blobs: list[bytearray], device: str) -> Any:
+def decode(node: dict[str, Any], blobs: list[Any], device: str) -> Any:
     """Rebuild what `encode` described, tensors on ``device`` with their own storage, shape and strides."""
     if "tensor" in node:
         return _decode_tensor(node["tensor"], blobs[node["blob"]], device)
@@ -129,8 +130,8 @@ def _tensor_fields(tensor: torch.Tensor, blobs: list[Any], *, stage: str, where:
     plain = tensor.detach().resolve_conj().resolve_neg()
     span = _span(plain)
     # The storage behind the view goes across as it lies, so that strides (and broadcasts) survive.
-    flat = plain.as_strided((span,), (1,), plain.storage_offset()).cpu().contiguous()
-    blobs.append(_bytes(flat))
+    flat = plain.as_strided((span,), (1,), plain.storage_offset())
+    blobs.append(_blob(flat))
     return {
         "dtype": str(plain.dtype).removeprefix("torch."),
         "shape": list(plain.shape),
@@ -145,6 +146,13 @@ def _span(tensor: torch.Tensor) -> int:
     if tensor.numel() == 0:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _blob(flat: torch.Tensor) -> Any:
+    if flat.numel() * flat.element_size() < share.INLINE_BYTES:
+        return _bytes(flat.cpu().contiguous())
+    data = flat.contiguous().view(torch.uint8)
+    return share.to_device(data) if data.is_cuda else share.to_memory(data)
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:
@@ -165,9 +173,21 @@ def release() -> None:
     _KEEP_ALIVE.clear()
 
 
-def _decode_tensor(fields: dict[str, Any], blob: bytearray, device: str) -> torch.Tensor:
+def _decode_tensor(fields: dict[str, Any], blob: Any, device: str) -> torch.Tensor:
     dtype: torch.dtype = getattr(torch, fields["dtype"])
-    # torch.frombuffer refuses an empty buffer.
-    flat = torch.frombuffer(blob, dtype=torch.uint8).clone().view(dtype) if blob else torch.empty(0, dtype=dtype)
-    tensor = flat.to(device).as_strided(fields["shape"], fields["stride"])
+    tensor = _flat(blob, device).view(dtype).as_strided(fields["shape"], fields["stride"])
     return tensor.requires_grad_(True) if fields["requires_grad"] else tensor
+
+
+def _flat(blob: Any, device: str) -> torch.Tensor:
+    """A blob's bytes as a flat uint8 tensor with storage of its own."""
+    if isinstance(blob, share.Shared):
+        if blob.kind == "memory":
+            return share.from_memory(blob, device)
+        if device == "cpu":
+            raise Refused("rejected", "inputs", "a tensor came as GPU memory to a worker without a GPU")
+        return share.from_device(blob, device)
+    # torch.frombuffer refuses an empty buffer.
+    if not blob:
+        return torch.empty(0, dtype=torch.uint8, device=device)
+    return torch.frombuffer(blob, dtype=torch.uint8).clone().to(device)

@@ -119,13 +119,12 @@ async def benchmark(
     environment = await services.require_gpu("benchmark")
     assert environment.gpu is not None
     gpu = await services.gpu()
-    settings = services.settings
     results: list[CaseTimes] = []
     weighted: list[WeightedCase] = []
     async with (
-        services.gpu_lock,
-        task_worker(settings.python, limits=settings.limits, device="cuda:0") as tasks,
-        gpu_worker(settings.python, limits=settings.limits) as candidate,
+        services.gpu_turn() as device,
+        task_worker(services.executor, on_gpu=True) as tasks,
+        gpu_worker(services.executor) as candidate,
         _optional_worker(services, baseline_source) as other,
     ):
         spec = await tasks.load(task_source)
@@ -138,7 +137,10 @@ async def benchmark(
                 await other.load(baseline_source, spec)
         for number, case in enumerate(chosen):
             await progress(number, len(chosen), f"timing case {case}")
-            times, comparison = await _measure(case, spec, tasks, candidate, other, gpu)
+            async with services.measuring(device) as shared:
+                times, comparison = await _measure(case, spec, tasks, candidate, other, gpu)
+            if shared.note is not None:
+                times = times.model_copy(update={"notes": [*times.notes, shared.note]})
             results.append(times)
             if comparison is not None:
                 weighted.append(WeightedCase(spec.cases[case].weight, comparison[0], comparison[1]))
@@ -158,7 +160,7 @@ async def _optional_worker(services: Services, source: Source | None) -> AsyncGe
     if source is None:
         yield None
         return
-    async with gpu_worker(services.settings.python, limits=services.settings.limits) as worker:
+    async with gpu_worker(services.executor) as worker:
         yield worker
 
 

@@ -96,13 +96,12 @@ async def compile_kernel(
     kernel_source, task_source = read_source(kernel, "kernel"), read_source(task, "task")
     goal = await services.target(target)
     await services.artifacts.prepare()
-    settings = services.settings
     launches: list[Launch] = []
     observations: list[LaunchObservation] = []
     artifacts: dict[str, str] = {}
     async with (
-        task_worker(settings.python, limits=settings.limits, device="cpu") as tasks,
-        capture_worker(settings.python, limits=settings.limits, target=target_facts(goal)) as kernels,
+        task_worker(services.executor, on_gpu=False) as tasks,
+        capture_worker(services.executor, target=target_facts(goal)) as kernels,
     ):
         spec = await tasks.load(task_source)
         chosen = spec.select(cases)

@@ -101,10 +101,9 @@ async def profile_ncu(
     await services.artifacts.prepare()
     launches: list[ProfiledLaunch] = []
     artifacts: list[str] = []
-    settings = services.settings
     async with (
-        services.gpu_lock,
-        task_worker(settings.python, limits=settings.limits, device="cuda:0") as tasks,
+        services.gpu_turn(),
+        task_worker(services.executor, on_gpu=True) as tasks,
     ):
         spec = await tasks.load(task_source)
         chosen = spec.select(cases) if cases is not None else [_heaviest(spec)]
@@ -166,7 +165,7 @@ async def _collect(
     """Run the kernel's worker under ncu until the report is written."""
     # The command without its target: the worker's command line follows it.
     wrapper = command(ncu, path, ["{target}"], launch_count=LAUNCHES_PROFILED, import_source=True)[:-1]
-    async with gpu_worker(services.settings.python, limits=services.settings.limits, wrapper=wrapper) as worker:
+    async with gpu_worker(services.executor, wrapper=wrapper, writable=str(path.parent)) as worker:
         try:
             await worker.load(kernel_source, spec)
             await worker.set_inputs(await tasks.make_inputs(case, seed=0))

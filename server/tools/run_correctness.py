@@ -1,7 +1,7 @@
 """run_correctness: every element of every output against the reference, on fresh random inputs."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
 from mcp_types import ToolAnnotations
@@ -79,10 +79,9 @@ async def run_correctness(
     baseline_source = None if baseline is None else read_source(baseline, "baseline")
     on_gpu = await services.has_gpu()
     results: list[CaseResult] = []
-    settings = services.settings
-    device = "cuda:0" if on_gpu else "cpu"
     async with (
-        task_worker(settings.python, limits=settings.limits, device=device) as tasks,
+        services.gpu_turn() if on_gpu else nullcontext(),
+        task_worker(services.executor, on_gpu=on_gpu) as tasks,
         _kernel_worker(services, on_gpu) as candidate,
     ):
         spec = await tasks.load(task_source)
@@ -118,13 +117,12 @@ async def run_correctness(
 
 @asynccontextmanager
 async def _kernel_worker(services: Services, on_gpu: bool) -> AsyncGenerator[KernelWorker]:
-    settings = services.settings
     if on_gpu:
-        async with gpu_worker(settings.python, limits=settings.limits) as worker:
+        async with gpu_worker(services.executor) as worker:
             yield worker
     else:
         facts = target_facts(await services.target(None))
-        async with interpreter_worker(settings.python, limits=settings.limits, target=facts) as worker:
+        async with interpreter_worker(services.executor, target=facts) as worker:
             yield worker
 
 

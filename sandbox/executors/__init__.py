@@ -1,0 +1,1 @@
+"""Where evaluations run: one contract, and what fulfils it."""

@@ -1,0 +1,197 @@
+"""A process from nothing for each job: for what must be started by another program, and to compare with."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import Process, UNIXSocketStream
+
+from ..errors import Stopped
+from ..isolation import Layout, Seal
+from ..limits import worker_environment
+from ..outcome import Kind, Problem
+from ..process import KILL_GRACE_S, ProcessHandle, WorkerProcess, make_pipe, program
+from ..scratch import scratch_folder
+from .base import Device, Executor, Job
+from .host import Host
+
+_groups: set[int] = set()
+"""Process groups of running workers."""
+SIGNALLED = 128
+"""A wrapper tells with an exit code above this which signal ended its program."""
+
+
+def kill_cold() -> None:
+    """Kill every running worker with its process group: for a server that must end at once."""
+    for group in list(_groups):
+        _kill_group(group)
+
+
+class ColdHandle(ProcessHandle):
+    """A process group of its own, inside bubblewrap where that is possible."""
+
+    def __init__(self, process: Process, stdout: int, stderr: int) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.stdout = stdout
+        self.stderr = stderr
+        self._released = False
+        _groups.add(self.pid)
+
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
+    async def wait(self) -> None:
+        code = await self._process.wait()
+        self.returncode = SIGNALLED - code if SIGNALLED < code < SIGNALLED + signal.NSIG else code
+
+    def kill(self) -> None:
+        _kill_group(self.pid)
+
+    async def release(self) -> bool:
+        if self._released:
+            return True
+        self._released = True
+        self.kill()
+        with anyio.move_on_after(KILL_GRACE_S) as grace:
+            await self._process.aclose()
+        for descriptor in (self.stdout, self.stderr):
+            os.close(descriptor)
+        _groups.discard(self.pid)
+        return not grace.cancelled_caught
+
+
+@contextlib.asynccontextmanager
+async def cold_worker(host: Host, job: Job, device: Device | None) -> AsyncGenerator[WorkerProcess]:
+    """A new process for the job; on leaving, it and all that it started are gone and its scratch is removed.
+
+    Raises:
+        Stopped: ``unavailable``, where the interpreter can't be started.
+    """
+    interpreter, seal = await host.ground()
+    async with scratch_folder() as folder:
+        ours, theirs = socket.socketpair()
+        out, its_out = make_pipe()
+        err, its_err = make_pipe()
+        environment = worker_environment(str(folder), interpret=job.role == "interpret")
+        if interpreter.user_base is not None:
+            environment["PYTHONUSERBASE"] = interpreter.user_base
+        if device is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = device.uuid
+        options = {
+            "socket": theirs.fileno(),
+            "flavor": "gpu" if device is not None else "interpret" if job.role == "interpret" else "cpu",
+            "scratch": str(folder),
+            "sealed": seal.sealed,
+            "limits": host.limits.resources(),
+        }
+        command = [*job.wrapper, *program(interpreter.executable, "serve", options)]
+        layout = seal.layout(interpreter, environment)
+        writable = (folder, *([Path(job.writable)] if job.writable is not None else []))
+        sealed = Layout(layout.readable, seal.device_nodes if device is not None else (), writable)
+        try:
+            process = await _spawn(seal, sealed, command, folder, environment, (theirs.fileno(), its_out, its_err))
+            handle = ColdHandle(process, out, err)
+        except BaseException:
+            ours.close()
+            for descriptor in (out, err):
+                os.close(descriptor)
+            raise
+        finally:
+            theirs.close()
+            for descriptor in (its_out, its_err):
+                os.close(descriptor)
+        worker = WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), host.limits)
+        async with worker.attended():
+            await worker.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
+            yield worker
+
+
+async def _spawn(
+    seal: Seal,
+    layout: Layout,
+    command: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    passed: tuple[int, int, int],
+) -> Process:
+    descriptor, out, err = passed
+    for path in layout.writable:
+        if seal.become_nobody:
+            os.chmod(path, 0o777)
+    try:
+        return await anyio.open_process(
+            seal.wrap(layout, command, alone=True),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+            pass_fds=(descriptor,),
+        )
+    except OSError as error:
+        message = f"the worker can't be started: {error.strerror}"
+        raise Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=message)) from error
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+class ColdExecutor(Executor):
+    """Starts a process for each job."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.python = host.python
+        self._closed = False
+
+    @contextlib.asynccontextmanager
+    async def submit(self, job: Job) -> AsyncGenerator[WorkerProcess]:
+        if self._closed:
+            raise closed()
+        device = await self._host.usable_device() if job.on_gpu else None
+        async with cold_worker(self._host, job, device) as worker:
+            yield worker
+
+    async def environment(self) -> dict[str, Any]:
+        async with self.submit(Job("capture")) as worker:
+            facts = await worker.hello()
+        devices = await self.devices()
+        if not devices:
+            return facts
+        async with self.submit(Job("cuda", on_gpu=True)) as worker:
+            return await worker.hello()
+
+    async def seal(self) -> Seal:
+        return (await self._host.ground())[1]
+
+    async def devices(self) -> list[Device]:
+        return await self._host.devices()
+
+    @contextlib.asynccontextmanager
+    async def quiet(self, device: Device) -> AsyncGenerator[None]:
+        # Nothing is made ready beside jobs.
+        yield
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def __aenter__(self) -> "ColdExecutor":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+def closed() -> Stopped:
+    """What a closed executor answers."""
+    return Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message="the executor is closed"))

@@ -1,0 +1,12 @@
+"""How everything ends when there is no time to wait for anything."""
+
+from .. import scratch
+from ..spares import kill_preloaders
+from .cold import kill_cold
+
+
+def abandon() -> None:
+    """Kill every worker with all that it started and remove all scratch: for a server that must end at once."""
+    kill_preloaders()
+    kill_cold()
+    scratch.remove_all()

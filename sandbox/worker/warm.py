@@ -1,0 +1,68 @@
+# pyright: basic
+# torch and triton ship incomplete types.
+"""First times, paid before a job comes: the compiler's once in the preloader, the device's in each spare."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+LENGTH = 128
+
+
+@triton.jit
+def known_kernel(x_ptr, out_ptr, LENGTH: tl.constexpr):
+    offsets = tl.arange(0, LENGTH)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) * 2 + 1)
+
+
+def compile_once(cache: str, *, driver: bool) -> None:
+    """Compile the known kernel for Hopper: loads the compiler, its passes and its libraries; no GPU is touched.
+
+    Args:
+        cache: folder for what is compiled.
+        driver: the NVIDIA driver is there: build Triton's own launch helpers too, which takes a C compiler a second.
+    """
+    os.makedirs(cache, exist_ok=True)
+    os.environ["TRITON_CACHE_DIR"] = cache
+    source = ASTSource(
+        fn=known_kernel,
+        signature={"x_ptr": "*fp32", "out_ptr": "*fp32", "LENGTH": "constexpr"},
+        constexprs={(2,): LENGTH},
+        attrs={(0,): [["tt.divisibility", 16]], (1,): [["tt.divisibility", 16]]},
+    )
+    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    if driver:
+        from triton.backends.nvidia.driver import CudaDriver, CudaLauncher
+
+        # Neither opens the device: that would make CUDA unusable in every fork.
+        triton.runtime.driver.set_active(CudaDriver())
+        CudaLauncher(kernel.src, kernel.metadata)
+
+
+def fill_cache(base: str | None, own: str) -> None:
+    """A cache of one's own that starts with what the preloader compiled."""
+    if base is not None and Path(base).is_dir():
+        shutil.copytree(base, own, dirs_exist_ok=True)
+    else:
+        os.makedirs(own, exist_ok=True)
+
+
+def touch_gpu() -> None:
+    """Make the CUDA context and run the known kernel on it.
+
+    Raises:
+        RuntimeError: the device computes wrong numbers.
+    """
+    x = torch.arange(LENGTH, dtype=torch.float32, device="cuda")
+    out = torch.empty_like(x)
+    known_kernel[(1,)](x, out, LENGTH=LENGTH)  # pyright: ignore[reportArgumentType]
+    if out.tolist() != [2.0 * i + 1 for i in range(LENGTH)]:
+        raise RuntimeError("the known kernel computed wrong numbers on this device")

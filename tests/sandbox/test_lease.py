@@ -1,0 +1,431 @@
+"""Leases: one holder of a GPU at a time, in order, whatever ends the others; and who else computes there.
+
+Two `Leases` of one folder stand for two servers: flock(2) tells open files apart, not processes.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import wait_all_tasks_blocked
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from tritonforge.sandbox import lease, nvml
+from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.lease import Leases, sharing
+from tritonforge.sandbox.nvml import GpuProcess, NvmlUnavailable
+from tritonforge.sandbox.outcome import Kind
+
+pytestmark = pytest.mark.anyio
+GPU, OTHER = "GPU-0001", "GPU-0002"
+HANG_S = 20.0
+"""After this a wait for a lease has failed."""
+SERVER = """\
+import sys
+from pathlib import Path
+import anyio
+from tritonforge.sandbox.lease import Leases
+
+async def main():
+    async with Leases(Path(sys.argv[1])).hold(sys.argv[2]):
+        print("held", flush=True)
+        sys.stdin.read()
+
+anyio.run(main)
+"""
+
+
+@contextlib.asynccontextmanager
+async def taken(leases: Leases, uuid: str = GPU) -> AsyncGenerator[None]:
+    """A GPU that is held; one that is never given is a failure, not a hang."""
+    with anyio.fail_after(HANG_S):
+        async with leases.hold(uuid):
+            yield
+
+
+class Caller:
+    """Holds a GPU in its own task: notes its name when it gets it, and keeps it until told to let go."""
+
+    def __init__(self, leases: Leases, name: str, got: list[str]) -> None:
+        self._leases, self._name, self._got = leases, name, got
+        self.holds = anyio.Event()
+        self.let_go = anyio.Event()
+        self.scope = anyio.CancelScope()
+
+    async def run(self) -> None:
+        with self.scope:
+            async with taken(self._leases):
+                self._got.append(self._name)
+                self.holds.set()
+                await self.let_go.wait()
+
+
+def lock_files(folder: Path, uuid: str = GPU) -> list[Path]:
+    """The file of the device and that of its queue."""
+    return [folder / f"tritonforge-gpu-{uuid}.lock", folder / f"tritonforge-gpu-{uuid}.queue.lock"]
+
+
+def locked(path: Path) -> bool:
+    """Whether anybody holds the lock of a file."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def descriptors(path: Path) -> list[int]:
+    """Where this process has a file open."""
+    links = Path("/proc/self/fd")
+    return [int(number) for number in os.listdir(links) if os.path.realpath(links / number) == str(path)]
+
+
+@pytest.fixture
+def strict_umask() -> Generator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+async def test_callers_of_one_server_are_served_in_the_order_they_came(tmp_path: Path) -> None:
+    leases, got = Leases(tmp_path), list[str]()
+    callers = [Caller(leases, name, got) for name in "abcd"]
+    async with anyio.create_task_group() as tasks:
+        for caller in callers:
+            tasks.start_soon(caller.run)
+            await wait_all_tasks_blocked()
+        for number, caller in enumerate(callers, 1):
+            await caller.holds.wait()
+            await wait_all_tasks_blocked()
+            assert got == list("abcd"[:number])
+            caller.let_go.set()
+
+
+async def test_only_one_of_two_servers_holds_a_gpu(tmp_path: Path) -> None:
+    got: list[str] = []
+    ours, theirs = Caller(Leases(tmp_path), "ours", got), Caller(Leases(tmp_path), "theirs", got)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ours.run)
+        await ours.holds.wait()
+        tasks.start_soon(theirs.run)
+        await wait_all_tasks_blocked()
+        assert got == ["ours"]
+        ours.let_go.set()
+        await theirs.holds.wait()
+        theirs.let_go.set()
+
+
+async def test_a_server_that_wants_the_gpu_again_comes_after_the_one_waiting(tmp_path: Path) -> None:
+    busy, got = Leases(tmp_path), list[str]()
+    first, again = Caller(busy, "busy", got), Caller(busy, "busy again", got)
+    patient = Caller(Leases(tmp_path), "patient", got)
+    async with anyio.create_task_group() as tasks:
+        # The busy server's second caller stands in its own queue before the patient server even asks.
+        for caller in [first, again, patient]:
+            tasks.start_soon(caller.run)
+            await wait_all_tasks_blocked()
+        for caller in [first, again, patient]:
+            caller.let_go.set()
+    assert got == ["busy", "patient", "busy again"]
+
+
+async def test_a_killed_server_leaves_nothing_stuck(tmp_path: Path) -> None:
+    got: list[str] = []
+    caller = Caller(Leases(tmp_path), "ours", got)
+    async with (
+        await anyio.open_process([sys.executable, "-c", SERVER, str(tmp_path), GPU], stderr=None) as server,
+        anyio.create_task_group() as tasks,
+    ):
+        assert server.stdout is not None
+        assert await BufferedByteReceiveStream(server.stdout).receive_until(b"\n", 10) == b"held"
+        tasks.start_soon(caller.run)
+        await wait_all_tasks_blocked()
+        assert got == []
+        server.send_signal(signal.SIGKILL)
+        await caller.holds.wait()
+        caller.let_go.set()
+    assert got == ["ours"]
+
+
+async def test_another_gpu_is_free_while_one_is_held(tmp_path: Path) -> None:
+    leases = Leases(tmp_path)
+    async with taken(leases), taken(leases, OTHER), taken(Leases(tmp_path), "GPU-0003"):
+        assert (leases.waiting(GPU), leases.waiting(OTHER)) == (1, 1)
+
+
+async def test_a_cancelled_caller_frees_its_place_in_the_servers_queue(tmp_path: Path) -> None:
+    leases, got = Leases(tmp_path), list[str]()
+    first, second, third = (Caller(leases, name, got) for name in ["first", "second", "third"])
+    async with anyio.create_task_group() as tasks:
+        for caller in [first, second, third]:
+            tasks.start_soon(caller.run)
+            await wait_all_tasks_blocked()
+        second.scope.cancel()
+        await wait_all_tasks_blocked()
+        assert leases.waiting(GPU) == 2
+        first.let_go.set()
+        await third.holds.wait()
+        third.let_go.set()
+    assert got == ["first", "third"]
+
+
+async def test_a_cancelled_server_frees_its_place_among_the_servers_at_once(tmp_path: Path) -> None:
+    device, queue = lock_files(tmp_path)
+    waiting = Leases(tmp_path)
+    caller = Caller(waiting, "cancelled", [])
+    async with taken(Leases(tmp_path)):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(caller.run)
+            await wait_all_tasks_blocked()
+            assert locked(queue)
+            caller.scope.cancel()
+        assert not locked(queue)
+        assert waiting.waiting(GPU) == 0
+        assert locked(device)
+        assert len(descriptors(device)) == 1
+    assert descriptors(device) + descriptors(queue) == []
+
+
+async def test_a_server_cancelled_in_the_queue_leaves_the_queue_to_its_holder(tmp_path: Path) -> None:
+    _, queue = lock_files(tmp_path)
+    second, third = Caller(Leases(tmp_path), "second", []), Caller(Leases(tmp_path), "third", [])
+    async with taken(Leases(tmp_path)), anyio.create_task_group() as tasks:
+        for caller in [second, third]:
+            tasks.start_soon(caller.run)
+            await wait_all_tasks_blocked()
+        third.scope.cancel()
+        await wait_all_tasks_blocked()
+        assert locked(queue)
+        assert len(descriptors(queue)) == 1
+        second.scope.cancel()
+
+
+async def test_a_holder_that_fails_releases_the_gpu(tmp_path: Path) -> None:
+    leases = Leases(tmp_path)
+    with pytest.raises(LookupError):
+        async with taken(leases):
+            raise LookupError
+    assert [locked(path) for path in lock_files(tmp_path)] == [False, False]
+    assert leases.waiting(GPU) == 0
+
+
+async def test_a_holder_lets_the_next_server_into_the_queue(tmp_path: Path) -> None:
+    async with taken(Leases(tmp_path)):
+        assert [locked(path) for path in lock_files(tmp_path)] == [True, False]
+
+
+async def test_a_child_that_still_has_a_copy_of_the_descriptor_does_not_keep_the_gpu(tmp_path: Path) -> None:
+    device, _ = lock_files(tmp_path)
+    async with taken(Leases(tmp_path)):
+        (descriptor,) = descriptors(device)
+        copy = os.dup(descriptor)
+    try:
+        assert not locked(device)
+    finally:
+        os.close(copy)
+
+
+async def test_workers_do_not_inherit_the_descriptor(tmp_path: Path) -> None:
+    async with taken(Leases(tmp_path)):
+        (descriptor,) = descriptors(lock_files(tmp_path)[0])
+        assert not os.get_inheritable(descriptor)
+
+
+async def test_waiting_counts_those_who_hold_and_those_who_wait(tmp_path: Path) -> None:
+    leases, got = Leases(tmp_path), list[str]()
+    callers = [Caller(leases, name, got) for name in "abc"]
+    assert leases.waiting(GPU) == 0
+    async with anyio.create_task_group() as tasks:
+        for number, caller in enumerate(callers, 1):
+            tasks.start_soon(caller.run)
+            await wait_all_tasks_blocked()
+            assert leases.waiting(GPU) == number
+        for caller in callers:
+            caller.let_go.set()
+    assert leases.waiting(GPU) == 0
+
+
+async def test_waiting_counts_one_who_waits_for_another_server(tmp_path: Path) -> None:
+    leases = Leases(tmp_path)
+    caller = Caller(leases, "ours", [])
+    async with taken(Leases(tmp_path)), anyio.create_task_group() as tasks:
+        tasks.start_soon(caller.run)
+        await wait_all_tasks_blocked()
+        assert leases.waiting(GPU) == 1
+        caller.scope.cancel()
+
+
+@pytest.mark.usefixtures("strict_umask")
+async def test_every_user_can_open_the_files_whatever_the_umask(tmp_path: Path) -> None:
+    async with taken(Leases(tmp_path)):
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in lock_files(tmp_path)]
+    assert modes == [0o666, 0o666]
+
+
+async def test_a_file_that_exists_is_opened_to_read_and_without_creating(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with taken(Leases(tmp_path)):
+        pass
+    plain, flags = os.open, list[int]()
+
+    def record(path: Path, flag: int, mode: int = 0o777) -> int:
+        flags.append(flag)
+        return plain(path, flag, mode)
+
+    monkeypatch.setattr(lease.os, "open", record)
+    async with taken(Leases(tmp_path)):
+        pass
+    assert len(flags) == 2
+    assert not any(flag & (os.O_CREAT | os.O_WRONLY | os.O_RDWR) for flag in flags)
+
+
+async def test_a_file_that_another_server_creates_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = os.open
+
+    def be_second(path: Path, flag: int, mode: int = 0o777) -> int:
+        if flag & os.O_CREAT:
+            os.close(plain(path, os.O_CREAT, 0o666))
+        return plain(path, flag, mode)
+
+    monkeypatch.setattr(lease.os, "open", be_second)
+    async with taken(Leases(tmp_path)):
+        assert locked(lock_files(tmp_path)[0])
+
+
+async def test_a_file_removed_during_the_wait_is_made_anew(tmp_path: Path) -> None:
+    caller = Caller(Leases(tmp_path), "ours", [])
+    async with taken(Leases(tmp_path)), anyio.create_task_group() as tasks:
+        tasks.start_soon(caller.run)
+        await wait_all_tasks_blocked()
+        lock_files(tmp_path)[0].unlink()
+        await caller.holds.wait()
+        caller.let_go.set()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("dangling", [True, False])
+async def test_a_symbolic_link_in_place_of_a_file_is_refused(which: int, dangling: bool, tmp_path: Path) -> None:
+    target, path = tmp_path / "target", lock_files(tmp_path)[which]
+    if not dangling:
+        target.touch()
+    path.symlink_to(target)
+    leases = Leases(tmp_path)
+    with pytest.raises(Stopped) as caught:
+        async with taken(leases):
+            pytest.fail("the lease was given")
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert str(path) in caught.value.problem.message
+    assert target.exists() is not dangling
+    assert leases.waiting(GPU) == 0
+    assert not any(locked(file) for file in lock_files(tmp_path) if file.exists())
+
+
+async def test_a_pipe_in_place_of_a_file_does_not_hang_the_server(tmp_path: Path) -> None:
+    for path in lock_files(tmp_path):
+        os.mkfifo(path)
+    async with taken(Leases(tmp_path)):
+        pass
+
+
+async def test_a_missing_folder_makes_the_gpu_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Stopped) as caught:
+        async with taken(Leases(tmp_path / "missing")):
+            pytest.fail("the lease was given")
+    kind, problem = caught.value.kind, caught.value.problem
+    assert (kind, problem.stage) == (Kind.UNAVAILABLE, "benchmark")
+    assert "No such file or directory" in problem.message
+    assert problem.likely_fix is not None
+    assert str(tmp_path / "missing") in problem.likely_fix
+
+
+async def test_a_file_of_another_user_that_can_not_be_opened_makes_the_gpu_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Made up, because nothing is forbidden to the root user that tests may run as.
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(lease.os, "open", refuse)
+    with pytest.raises(Stopped, match="Permission denied") as caught:
+        async with taken(Leases(tmp_path)):
+            pytest.fail("the lease was given")
+    assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_file_system_without_locks_makes_the_gpu_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lease.fcntl, "flock", refuse)
+        with pytest.raises(Stopped, match="No locks available"):
+            async with taken(Leases(tmp_path)):
+                pytest.fail("the lease was given")
+    assert [descriptors(path) for path in lock_files(tmp_path)] == [[], []]
+
+
+def running(monkeypatch: pytest.MonkeyPatch, *pids: int) -> list[GpuProcess]:
+    """Let the driver list these compute processes."""
+    found = [GpuProcess(pid=pid, name=None, memory_bytes=None) for pid in pids]
+
+    def processes(uuid: str) -> list[GpuProcess]:
+        assert uuid == GPU
+        return found
+
+    monkeypatch.setattr(nvml, "processes", processes)
+    return found
+
+
+def test_a_process_that_is_not_ours_shares_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, theirs = running(monkeypatch, 10, 11)
+    found = sharing(GPU, own={10, 12})
+    assert (found.foreign, found.checked, found.reason) == ([theirs], True, None)
+
+
+def test_nobody_shares_the_gpu_where_all_processes_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, 10)
+    found = sharing(GPU, own=[10])
+    assert (found.foreign, found.checked) == ([], True)
+
+
+def test_every_process_is_foreign_where_we_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = running(monkeypatch, 10, 11)
+    found = sharing(GPU, own=())
+    assert (found.foreign, found.checked) == (theirs, True)
+
+
+@pytest.mark.parametrize("own", [(), (10,)])
+def test_nobody_shares_a_gpu_without_processes(own: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch)
+    found = sharing(GPU, own)
+    assert (found.foreign, found.checked) == ([], True)
+
+
+def test_pids_of_another_namespace_can_not_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, 70_010, 70_011)
+    found = sharing(GPU, own=[10])
+    assert (found.foreign, found.checked) == ([], False)
+    assert found.reason is not None
+    assert "--pid=host" in found.reason
+
+
+def test_sharing_says_why_the_driver_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def processes(uuid: str) -> list[GpuProcess]:
+        raise NvmlUnavailable("no driver", "Install it.")
+
+    monkeypatch.setattr(nvml, "processes", processes)
+    found = sharing(GPU, own=[10])
+    assert (found.foreign, found.checked, found.reason) == ([], False, "no driver. Install it.")
