@@ -58,6 +58,7 @@ async def check_case(
         if reference is None:
             await tasks.expect()
         else:
+            # First, and copied by it before the candidate gets the same memory, to which it could write.
             await reference.set_inputs(inputs)
             await tasks.expect_from(await _reference_call(reference))
         await candidate.set_inputs(inputs)

@@ -11,17 +11,28 @@ from ..sandbox.workers import Block, KernelWorker
 from .comparison import PairBlock
 from .statistics import median
 
-BLOCKS: Final = 12
-"""ABBA blocks a case: enough for an interval of the median that is 0.1 to 0.4 % wide on kernels of 70 us and more."""
-CALLS_PER_BLOCK: Final = 10
 BLOCK_LIMIT_US: Final = 30_000.0
 """Calls in a block become fewer where they would take longer than this together."""
-WARM_UP_S: Final = 0.3
-WARM_UP_CALLS: Final = 200
-CALL_TIMES: Final = 20
 FLUSH_BYTES: Final = 512 << 20
 """Read before each call: eight times the largest L2 of the catalogue's Hopper GPUs, and long enough (about 130 us) for
 the host to queue the call's launches behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is timed."""
+
+    blocks: int = 12
+    """ABBA blocks: enough for an interval of the median that is 0.1 to 0.4 % wide on kernels of 70 us and more."""
+    calls_per_block: int = 10
+    """Of each side, early and again late in the block."""
+    warm_up_s: float = 0.3
+    warm_up_calls: int = 200
+    call_times: int = 20
+    """Whole calls, timed on the host."""
+
+
+FULL: Final = Plan()
 
 
 @dataclass(slots=True)
@@ -49,7 +60,7 @@ class Timing:
     pairs: list[PairBlock]
 
 
-async def time_entry(candidate: KernelWorker, baseline: KernelWorker | None) -> Timing:
+async def time_entry(candidate: KernelWorker, baseline: KernelWorker | None, plan: Plan = FULL) -> Timing:
     """Time loaded kernels whose inputs have been set.
 
     Each block calls every side once early and once late (ABBA, the first side drawn at random), so that drift of the
@@ -59,10 +70,10 @@ async def time_entry(candidate: KernelWorker, baseline: KernelWorker | None) -> 
         Stopped: a call failed, put nothing on the GPU, or was not recorded.
     """
     workers = [worker for worker in (candidate, baseline) if worker is not None]
-    calls = await _warm_up(workers)
+    calls = await _warm_up(workers, plan)
     times = [Times() for _ in workers]
     pairs: list[PairBlock] = []
-    for number in range(BLOCKS):
+    for number in range(plan.blocks):
         order = list(range(len(workers)))
         random.shuffle(order)
         block: list[list[float]] = [[] for _ in workers]
@@ -71,17 +82,20 @@ async def time_entry(candidate: KernelWorker, baseline: KernelWorker | None) -> 
         if len(block) == 2:
             pairs.append(PairBlock(baseline_us=block[1], candidate_us=block[0]))
     for worker, mine in zip(workers, times, strict=True):
-        mine.call_us = await worker.call_times(CALL_TIMES)
+        mine.call_us = await worker.call_times(plan.call_times)
     return Timing(times[0], times[1] if len(times) == 2 else None, pairs)
 
 
-async def _warm_up(workers: Sequence[KernelWorker]) -> int:
+async def _warm_up(workers: Sequence[KernelWorker], plan: Plan) -> int:
     """Compile, autotune, let clocks settle; how many calls a block can have."""
     slowest_us = 0.0
     for worker in workers:
+        # One after the other: a kernel that tunes itself must have the device alone.
         await worker.prepare(FLUSH_BYTES)
-        slowest_us = max(slowest_us, (await worker.warm_up(WARM_UP_S, WARM_UP_CALLS)).call_us)
-    return max(1, min(CALLS_PER_BLOCK, int(BLOCK_LIMIT_US / max(slowest_us, 1.0))))
+        await worker.first_call()
+    for worker in workers:
+        slowest_us = max(slowest_us, (await worker.warm_up(plan.warm_up_s, plan.warm_up_calls)).call_us)
+    return max(1, min(plan.calls_per_block, int(BLOCK_LIMIT_US / max(slowest_us, 1.0))))
 
 
 def _take(times: Times, block: Block, calls: int) -> list[float]:

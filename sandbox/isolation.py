@@ -16,7 +16,6 @@ from .wire import Wire
 
 WORKER_FOLDER: Final = Path(__file__).resolve().parent / "worker"
 """The worker's code: started by path, never imported."""
-NOBODY: Final = "65534"
 
 SYSTEM: Final = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store",
@@ -32,6 +31,8 @@ DEVICES: Final = (
 """Device nodes of the driver, as patterns below /dev."""
 PATH_VARIABLES: Final = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH")
 """Variables of the worker's environment that name files and folders it needs."""
+LINKS_FOLLOWED: Final = 40
+"""As many as the kernel follows, path_resolution(7)."""
 PRIVATE: Final = "/run/tritonforge"
 """The preloader's own folder inside; its spares see it read-only."""
 
@@ -70,7 +71,7 @@ def device_nodes(folder: Path = Path("/dev")) -> tuple[Path, ...]:
 
 
 def needed_paths(interpreter: Iterable[str], environment: dict[str, str], allowed: Iterable[Path]) -> tuple[Path, ...]:
-    """What a worker must be able to read beside the system: each path and what it resolves to, parents first.
+    """What a worker must be able to read beside the system: each path and what its links lead to, parents first.
 
     Args:
         interpreter: files and folders of the worker's interpreter.
@@ -78,19 +79,31 @@ def needed_paths(interpreter: Iterable[str], environment: dict[str, str], allowe
         allowed: folders that the user opened for kernels' own imports.
     """
     named = [part for name in PATH_VARIABLES for part in environment.get(name, "").split(os.pathsep)]
-    home = Path(os.path.expanduser("~"))
+    home, opened = os.path.expanduser("~"), set(allowed)
+    homes = (Path(home), Path(os.path.realpath(home)))
     found: set[Path] = set()
-    for path in [*map(Path, (*interpreter, *named)), *allowed]:
+    for path in [*map(Path, (*interpreter, *named)), *opened]:
         if not path.is_absolute():
             continue
-        for one in (path, path.resolve()):
+        for one in _links(path):
             # A prefix that holds the whole home folder (or is `/`) would open all of it.
-            found |= _inner(one) if home.is_relative_to(one) and path not in allowed else {one}
+            whole = path not in opened and any(home.is_relative_to(one) for home in homes)
+            found |= _inner(one) if whole else {one}
     kept: list[Path] = []
-    for path in sorted(found):
-        if path.exists() and not any(path.is_relative_to(other) for other in (*kept, *SYSTEM)):
+    for path in sorted(found - EXISTING):
+        if os.path.exists(path) and not any(path.is_relative_to(other) for other in (*kept, *SYSTEM)):
             kept.append(path)
     return tuple(kept)
+
+
+def _links(path: Path) -> list[Path]:
+    """A path, each link that it leads to in turn, and where it ends: all must be there to follow it."""
+    found, link = [path], path
+    while os.path.islink(link) and len(found) < LINKS_FOLLOWED:
+        target = link.parent / os.readlink(link)
+        found.append(Path(os.path.normpath(target)))
+        link = Path(os.path.realpath(target.parent), target.name)
+    return [*found, Path(os.path.realpath(path))]
 
 
 def _inner(prefix: Path) -> set[Path]:
@@ -128,6 +141,8 @@ class Seal:
     """Started by root, workers give up being root."""
     allowed: tuple[Path, ...] = ()
     """Folders that the user opened for kernels' own imports."""
+    masked: tuple[Path, ...] = ()
+    """Folders that are empty inside, also where they lie in a readable one."""
     device_nodes: tuple[Path, ...] = ()
     layers: tuple[Layer, ...] = ()
     reason: str | None = None
@@ -143,28 +158,42 @@ class Seal:
         readable = needed_paths((*interpreter.paths, str(WORKER_FOLDER)), environment, self.allowed)
         return Layout(readable, self.device_nodes)
 
+    def masks(self, layout: Layout) -> tuple[Path, ...]:
+        """The places inside where a masked folder would show."""
+        shown = [(Path(path), Path(path)) for path in SYSTEM]
+        shown += [(path, path) for path in layout.readable]
+        shown += [(Path(path), Path(beside)) for path, beside in layout.reopened.items()]
+        # Links have been followed to what is bound.
+        bound = [(outside.resolve(), inside) for outside, inside in shown]
+        return tuple(
+            inside / folder.relative_to(outside)
+            for folder in map(Path.resolve, self.masked)
+            for outside, inside in bound
+            if folder.is_relative_to(outside) and folder.is_dir()
+        )
+
     def wrap(self, layout: Layout, command: Sequence[str], *, alone: bool = False) -> list[str]:
         """`command` inside the outer seal.
 
         Args:
             layout: what is visible.
             command: what to run, with paths as they are outside.
-            alone: it seals nothing itself, as a preloader does with its spares: it gets no capability at all.
+            alone: it seals nothing itself, as a preloader does with its spares; where root starts it, `enter` must.
         """
         if self.bwrap is None:
             return list(command)
-        user_namespace = self.user_namespace or alone
         words = [self.bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
-        words += ["--die-with-parent", "--new-session", *(["--unshare-user"] if user_namespace else [])]
-        if alone:
-            words += ["--cap-drop", "ALL", *(["--uid", NOBODY, "--gid", NOBODY] if self.become_nobody else [])]
+        words += ["--die-with-parent", "--new-session", *(["--unshare-user"] if self.user_namespace else [])]
+        words += ["--cap-drop", "ALL"] if alone and self.user_namespace else []
+        # Bubblewrap's own folders on the way can be entered by nobody but the user who makes them.
+        for parent in sorted({parent for path in SYSTEM if os.path.exists(path) for parent in Path(path).parents}):
+            words += ["--perms", "0755", "--dir", str(parent)] if parent not in EXISTING else []
         for path in SYSTEM:
             words += ["--ro-bind-try", path, path]
         words += ["--ro-bind", "/sys", "/sys", "--proc", "/proc", "--dev", "/dev"]
         for node in layout.devices:
             words += ["--dev-bind", str(node), str(node)]
         words += ["--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/dev/shm"]
-        # Bubblewrap's own folders on the way can be entered by nobody but the user who makes them.
         parents = {parent for path in (*layout.readable, *layout.writable, Path(PRIVATE)) for parent in path.parents}
         for parent in sorted(parents - EXISTING):
             words += ["--perms", "0755", "--dir", str(parent)]
@@ -173,6 +202,9 @@ class Seal:
             words += ["--ro-bind", str(path), str(path)]
         for path, beside in layout.reopened.items():
             words += ["--ro-bind", path, beside]
+        for mask in self.masks(layout):
+            # Spares must not be able to leave each other anything in it.
+            words += ["--tmpfs", str(mask), "--remount-ro", str(mask)]
         for path in layout.writable:
             words += ["--bind", str(path), str(path)]
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--", *command]

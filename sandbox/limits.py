@@ -1,6 +1,7 @@
 """What a worker may use, and what it gets to see of its parent's environment."""
 
 import os
+import re
 
 from .wire import Wire
 
@@ -49,11 +50,17 @@ class Limits(Wire):
 
 KEPT_NAMES = frozenset({"PATH", "USER", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CC", "CXX"})
 KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CONDA_", "TRITON_PTXAS", "TRITON_LIBCUDA")
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
+"""Names that are never passed on: NVIDIA_API_KEY and its like."""
 
 
 def worker_environment(home: str, *, interpret: bool) -> dict[str, str]:
     """The environment of a worker: an allow-list of the parent's; `home` is a folder that it may write to."""
-    kept = {name: value for name, value in os.environ.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT_NAMES or (name.startswith(KEPT_PREFIXES) and not SECRET.search(name))
+    }
     kept.setdefault("PATH", os.defpath)
     environment = {
         **kept,

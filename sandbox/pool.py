@@ -63,8 +63,10 @@ class Pool:
         self._tasks = tasks
         self._ready: deque[WorkerProcess] = deque()
         self._making = 0
-        self._waiting = 0
+        self._waiting: deque[object] = deque()
         self._failure: Stopped | None = None
+        self._failures = 0
+        self._closed: Stopped | None = None
         self._changed = anyio.Event()
         self._facts: dict[str, Any] | None = None
         self.used_at = anyio.current_time()
@@ -86,24 +88,30 @@ class Pool:
             Stopped: ``unavailable``, where none can be made.
         """
         self.used_at = anyio.current_time()
-        self._waiting += 1
+        place, failures = object(), self._failures
+        self._waiting.append(place)
         try:
             self.fill()
             while True:
-                while self._ready:
+                if self._closed is not None:
+                    raise Stopped(self._closed.kind, self._closed.problem)
+                if self._ready and self._waiting[0] is place:
                     spare = self._ready.popleft()
-                    if spare.handle.ended():
-                        # Something outside killed it, the out-of-memory killer for example.
-                        await spare.discard()
-                        self.fill()
-                        continue
-                    return spare
-                if self._failure is not None and not self._making:
-                    failure, self._failure = self._failure, None
-                    raise failure
+                    if not spare.handle.ended():
+                        return spare
+                    # Something outside killed it, the out-of-memory killer for example.
+                    await spare.discard()
+                    self.fill()
+                    continue
+                if not (self._ready or self._making):
+                    if self._failure is not None and self._failures > failures:
+                        # For all who waited when it failed; whoever comes later has it tried again.
+                        raise Stopped(self._failure.kind, self._failure.problem) from self._failure
+                    self.fill()
                 await self._changed.wait()
         finally:
-            self._waiting -= 1
+            self._waiting.remove(place)
+            self._notify()
 
     async def facts(self) -> dict[str, Any]:
         """What a spare said when it was ready; one is made where none waits.
@@ -113,26 +121,53 @@ class Pool:
         """
         if self._facts is None:
             spare = await self.take()
-            self._facts = await spare.hello()
+            try:
+                self._facts = await spare.hello()
+            except BaseException:
+                await spare.discard()
+                raise
             self.give_back(spare)
         return self._facts
 
     def fill(self) -> None:
         """Have as many made as are missing."""
-        for _ in range(self._size + self._waiting - len(self._ready) - self._making):
+        if self._closed is not None:
+            return
+        for _ in range(self._size + len(self._waiting) - len(self._ready) - self._making):
             self._making += 1
             self._tasks.start_soon(self._make)
+
+    async def filled(self) -> None:
+        """Until as many wait as should, and nothing is being made.
+
+        Raises:
+            Stopped: ``unavailable``, where none can be made.
+        """
+        self.fill()
+        while self.busy or len(self._ready) < self._size:
+            if self._closed is not None:
+                raise Stopped(self._closed.kind, self._closed.problem)
+            if self._failure is not None and not self._making:
+                raise Stopped(self._failure.kind, self._failure.problem) from self._failure
+            if not self._making:
+                self.fill()
+            await self._changed.wait()
 
     def give_back(self, spare: WorkerProcess) -> None:
         """Put a spare back that has run nothing foreign."""
         self._ready.appendleft(spare)
-        self._changed.set()
-        self._changed = anyio.Event()
+        self._notify()
 
     async def drain(self) -> None:
         """Kill all that wait."""
         while self._ready:
             await self._ready.popleft().discard()
+
+    async def close(self, reason: Stopped) -> None:
+        """Kill all that wait and make no more; whoever asks is told the reason."""
+        self._closed = reason
+        self._notify()
+        await self.drain()
 
     async def _make(self) -> None:
         try:
@@ -140,10 +175,14 @@ class Pool:
             self._failure = None
         except Stopped as stopped:
             self._failure = stopped
+            self._failures += 1
         finally:
             self._making -= 1
-            self._changed.set()
-            self._changed = anyio.Event()
+            self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def _made(self) -> WorkerProcess:
         if self._gate is None:

@@ -5,6 +5,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -17,7 +18,7 @@ from .limits import Limits
 from .outcome import Kind, Problem
 from .protocol import Blob
 from .remediation import explain_death, explain_failure, explain_memory, explain_timeout
-from .usage import usage
+from .usage import tree, usage
 
 EXIT_GRACE_S = 2.0
 """After the process has ended, how long its last frame may take to arrive from the socket's buffer."""
@@ -25,6 +26,8 @@ CLOSED_GRACE_S = 5.0
 """After the socket was closed, how long the process may take to end, so that its exit status can be told."""
 KILL_GRACE_S = 10.0
 """How long killed processes may take to be gone; a kernel that the driver can't stop keeps one alive."""
+WRAPPING_PROCESSES = 4
+"""At most, around a worker's own: the first one of its namespace, or bubblewrap's."""
 POLL_S = 0.1
 """Between two looks at the memory of a busy worker."""
 
@@ -91,13 +94,10 @@ class WorkerProcess:
         handle: ProcessHandle,
         stream: UNIXSocketStream,
         limits: Limits,
-        *,
-        gpu_memory: Callable[[], int | None] | None = None,
     ) -> None:
         self.handle = handle
         self._stream = stream
         self._limits = limits
-        self._gpu_memory = gpu_memory
         self.stdout = OutputTail(limits.output_bytes)
         self.stderr = OutputTail(limits.output_bytes)
         self._receiving: anyio.CancelScope | None = None
@@ -105,6 +105,9 @@ class WorkerProcess:
         self._exited = False
         self._hello: dict[str, Any] | None = None
         self._excess: str | None = None
+        self._oom_kills: int | None = None
+        self.gpu_memory: Callable[[set[int]], int | None] | None = None
+        """Tells how much GPU memory these processes have, in bytes; None where that can't be told."""
         self.harmed = False
         """It died, hung, or broke its CUDA context: the device deserves a look before the next one uses it."""
 
@@ -181,6 +184,7 @@ class WorkerProcess:
     @contextlib.asynccontextmanager
     async def attended(self) -> AsyncGenerator["WorkerProcess"]:
         """Drain its output, watch its end and its memory; on leaving it and all that it started are gone."""
+        self._oom_kills = oom_kills()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.stdout.drain, self.handle.stdout)
@@ -214,21 +218,35 @@ class WorkerProcess:
             self._receiving.deadline = anyio.current_time() + EXIT_GRACE_S
 
     async def _watch_memory(self) -> None:
-        """Kill it when it takes more than it may; only while it has something to do."""
-        limit = self._limits.host_memory_bytes()
+        """Kill it when it takes more than it may, in two looks in a row; only once it has something to do."""
         await self._busy.wait()
-        while self._excess is None:
+        seen = 0
+        while seen < 2:
             await anyio.sleep(POLL_S)
-            used = usage(self.handle.pid, suspicious_bytes=limit).memory_bytes
-            if used > limit:
-                self._excess = f"{used:,} bytes of host memory, of {limit:,} that are allowed"
-            elif self._gpu_memory is not None and self._limits.gpu_memory_bytes is not None:
-                on_gpu = self._gpu_memory()
-                if on_gpu is not None and on_gpu > self._limits.gpu_memory_bytes:
-                    self._excess = (
-                        f"{on_gpu:,} bytes of GPU memory, of {self._limits.gpu_memory_bytes:,} that are allowed"
-                    )
+            # In a thread: a worker with thousands of processes takes long to look at.
+            excess = await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
+            # A child shares its parent's memory between vfork and exec, and is counted again for that moment.
+            seen = seen + 1 if excess is not None else 0
+            if seen == 2:
+                self._excess = excess
         self.handle.kill()
+
+    def _look(self) -> str | None:
+        """What it takes too much of."""
+        limits, pid = self._limits, self.handle.pid
+        limit = limits.host_memory_bytes()
+        # Where the kernel keeps count itself, it never comes to this: that count leaves out the wrapping ones.
+        processes = limits.processes + WRAPPING_PROCESSES
+        used = usage(pid, suspicious_bytes=limit, limit_processes=processes + 1)
+        if used.memory_bytes > limit:
+            return f"{used.memory_bytes:,} bytes of host memory, of {limit:,} that are allowed"
+        if used.threads > processes:
+            return f"{used.threads:,} processes and threads, of {limits.processes:,} that are allowed"
+        if limits.gpu_memory_bytes is not None and self.gpu_memory is not None:
+            on_gpu = self.gpu_memory(tree(pid))
+            if on_gpu is not None and on_gpu > limits.gpu_memory_bytes:
+                return f"{on_gpu:,} bytes of GPU memory, of {limits.gpu_memory_bytes:,} that are allowed"
+        return None
 
     async def _receive(self, operation: str, timeout_s: float) -> protocol.Frame:
         with anyio.move_on_after(timeout_s):
@@ -255,13 +273,31 @@ class WorkerProcess:
         output = await self._last_words()
         if self._excess is not None:
             return Stopped(Kind.OUT_OF_MEMORY, explain_memory(operation, self._excess, output))
-        kind, problem = explain_death(operation, self.handle.returncode, output)
+        kind, problem = explain_death(operation, self.handle.returncode, output, oom_killed=self._oom_killed())
         return Stopped(kind, problem)
+
+    def _oom_killed(self) -> bool | None:
+        """Whether memory ran out while this worker was in use; None where the kernel doesn't tell."""
+        kills = oom_kills()
+        return None if kills is None or self._oom_kills is None else kills > self._oom_kills
 
     async def _last_words(self) -> str:
         """The output, after the drains have had a turn to read what is still in the pipes."""
         await anyio.sleep(0.05)
         return self.output()
+
+
+def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
+    """How many processes the out-of-memory killer has ended since boot, those over a cgroup's limit included.
+
+    None where the kernel does not count (before Linux 4.13).
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in vmstat.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return None
 
 
 def make_pipe() -> tuple[int, int]:

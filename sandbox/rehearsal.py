@@ -1,20 +1,29 @@
 """Finds the strongest isolation that this machine allows, by trying it."""
 
-import json
+import contextlib
 import os
+import signal
+import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import anyio
+from pydantic import TypeAdapter
 
 from .errors import Stopped
-from .isolation import PRIVATE, Interpreter, Layer, Seal, device_nodes, find_bwrap
+from .isolation import PRIVATE, Interpreter, Layer, Layout, Seal, device_nodes, find_bwrap
 from .limits import Limits, worker_environment
 from .outcome import Kind, Problem
-from .process import program
+from .process import OutputTail, make_pipe, program
+from .wire import Wire
 
 REHEARSAL_S: Final = 30.0
+DRAIN_S: Final = 1.0
+"""After a program has ended, how long the end of its output may take."""
+OUTPUT_BYTES: Final = 64 << 10
+"""How much is kept of what it prints."""
 HIDDEN_CHECKED: Final = 20
 """Names of each hidden folder that the rehearsal looks for."""
 NO_BWRAP: Final = "bubblewrap was not found"
@@ -31,6 +40,16 @@ print(json.dumps({"executable": sys.executable, "user_base": site.getuserbase() 
 """
 
 
+_INTERPRETER: Final = TypeAdapter(Interpreter)
+
+
+class _Rehearsed(Wire):
+    """What `worker/rehearse.py` prints."""
+
+    layers: list[Layer] = []
+    failed: str | None = None
+
+
 async def describe_interpreter(python: str, timeout_s: float) -> Interpreter:
     """Ask an interpreter where it lies.
 
@@ -39,15 +58,9 @@ async def describe_interpreter(python: str, timeout_s: float) -> Interpreter:
     """
     output = None
     try:
-        with anyio.fail_after(timeout_s):
-            done = await anyio.run_process(
-                [python, "-P", "-c", DESCRIBE],
-                check=False,
-                env=worker_environment(os.path.expanduser("~"), interpret=False),
-            )
-        output = (done.stderr or done.stdout).decode("utf-8", errors="replace")[-1500:] or None
-        found: Any = json.loads(done.stdout)
-        return Interpreter(found["executable"], tuple(found["paths"]), found["user_base"])
+        said = await _run([python, "-P", "-c", DESCRIBE], worker_environment(_home(), interpret=False), timeout_s)
+        output = (said.stderr or said.stdout)[-1500:] or None
+        return _INTERPRETER.validate_json(said.last_line)
     except TimeoutError:
         message = f"the worker's interpreter {python!r} did not answer within {timeout_s:g} s"
     except OSError as error:
@@ -58,35 +71,53 @@ async def describe_interpreter(python: str, timeout_s: float) -> Interpreter:
     raise Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=message, likely_fix=fix, output=output))
 
 
+def _home() -> str:
+    return os.path.expanduser("~")
+
+
 async def find_seal(
-    interpreter: Interpreter, limits: Limits, *, allowed: Iterable[Path], hidden: Iterable[Path], require: bool
+    interpreter: Interpreter,
+    limits: Limits,
+    *,
+    allowed: Iterable[Path],
+    hidden: Iterable[Path],
+    masked: Iterable[Path] = (),
+    require: bool,
 ) -> Seal:
-    """Rehearse each way of sealing, the strongest first; the first that works.
+    """Rehearse each way of sealing, the strongest first; the first whose layers all hold, or else that works.
 
     Args:
         interpreter: the workers' Python.
         limits: what is set on workers.
         allowed: folders that stay readable.
-        hidden: what workers must not be able to read, such as the home folder.
+        hidden: what workers must not be able to read, such as the home folder, but for readable folders in it.
+        masked: what workers must not be able to read even where it lies in a readable folder; made where it must be
+            there to be hidden.
         require: an unsealed worker won't do.
 
     Raises:
         Stopped: ``unavailable``, where a seal is required and there is none.
     """
-    allowed, nodes, bwrap = tuple(allowed), device_nodes(), find_bwrap()
+    allowed, hidden, masked, nodes, bwrap = tuple(allowed), tuple(hidden), tuple(masked), device_nodes(), find_bwrap()
     reasons: list[str] = [] if bwrap is not None else [NO_BWRAP]
+    working: list[Seal] = []
     if bwrap is not None:
         for user_namespace, become_nobody in _ways():
-            seal = Seal(bwrap, user_namespace, become_nobody, allowed, nodes)
+            seal = Seal(bwrap, user_namespace, become_nobody, allowed, masked, nodes)
             found = await _rehearse(seal, interpreter, limits, hidden)
-            if isinstance(found, list):
-                return Seal(bwrap, user_namespace, become_nobody, allowed, nodes, tuple(found))
-            reasons.append(found)
+            if isinstance(found, str):
+                reasons.append(found)
+                continue
+            working.append(replace(seal, layers=tuple(found)))
+            if all(layer.holds for layer in found):
+                return working[-1]
+    if working:
+        return working[0]
     reason = "; ".join(dict.fromkeys(reasons))
     if require:
         message = f"a sandbox is required and this machine allows none: {reason}"
         raise Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=message, likely_fix=REMEDY))
-    return Seal(None, allowed=allowed, device_nodes=nodes, reason=reason)
+    return Seal(None, allowed=allowed, masked=masked, device_nodes=nodes, reason=reason)
 
 
 def _ways() -> list[tuple[bool, bool]]:
@@ -98,30 +129,99 @@ async def _rehearse(seal: Seal, interpreter: Interpreter, limits: Limits, hidden
     """The layers, or why this way doesn't work."""
     environment = worker_environment("/tmp", interpret=False)
     layout = seal.layout(interpreter, environment)
+    _make_masked(seal, layout)
     options = {
         "user_namespace": seal.user_namespace,
         "become_nobody": seal.become_nobody,
         "folder": PRIVATE,
         "reopened": layout.reopened,
         "limits": limits.resources(),
-        "readable": [path for path in interpreter.paths if os.path.exists(path)],
-        "hidden": _inside(hidden, layout.readable),
+        "readable": _existing((*interpreter.paths, *map(str, seal.allowed))),
+        "hidden": _inside(hidden, layout.readable) + _inside(seal.masked, ()),
     }
     command = seal.wrap(layout, program(interpreter.executable, "rehearse", options))
     try:
-        with anyio.fail_after(REHEARSAL_S):
-            done = await anyio.run_process(command, check=False, env=environment)
+        said = await _run(command, environment, REHEARSAL_S)
     except TimeoutError:
         return f"bubblewrap did not end within {REHEARSAL_S:g} s"
     except OSError as error:
         return f"bubblewrap can't be run: {error.strerror}"
     try:
-        found: Any = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        return (done.stderr.decode("utf-8", errors="replace").strip() or f"exit code {done.returncode}")[-300:]
-    if "failed" in found:
-        return str(found["failed"])
-    return [Layer.model_validate(layer) for layer in found["layers"]]
+        found = _Rehearsed.model_validate_json(said.last_line)
+    except ValueError:
+        return (said.stderr.strip() or f"exit code {said.returncode}")[-300:]
+    return found.layers or found.failed or "the rehearsal found no layer"
+
+
+class _Said(NamedTuple):
+    """What a program printed, the end of it, and how it ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def last_line(self) -> str:
+        return self.stdout.strip().rpartition("\n")[2]
+
+
+async def _run(command: list[str], environment: dict[str, str], timeout_s: float) -> _Said:
+    """Run a program that nothing is known about: it may hang, print without end, or leave others behind.
+
+    Raises:
+        TimeoutError: it did not end in time.
+        OSError: it can't be started.
+    """
+    (out, its_out), (err, its_err) = make_pipe(), make_pipe()
+    stdout, stderr = OutputTail(OUTPUT_BYTES), OutputTail(OUTPUT_BYTES)
+    returncode: int | None = None
+    try:
+        try:
+            process = await anyio.open_process(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=its_out,
+                stderr=its_err,
+                env=environment,
+                start_new_session=True,
+            )
+        finally:
+            os.close(its_out)
+            os.close(its_err)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stdout.drain, out)
+                tasks.start_soon(stderr.drain, err)
+                with anyio.move_on_after(timeout_s):
+                    await process.wait()
+                returncode = process.returncode
+                if returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                # What it has left behind may keep its output open.
+                tasks.cancel_scope.deadline = anyio.current_time() + DRAIN_S
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                with anyio.CancelScope(shield=True):
+                    await process.wait()
+    finally:
+        os.close(out)
+        os.close(err)
+    if returncode is None:
+        raise TimeoutError
+    return _Said(returncode, stdout.text(), stderr.text())
+
+
+def _make_masked(seal: Seal, layout: Layout) -> None:
+    """A folder that is made later in a readable one would be seen in it."""
+    for folder in map(Path.resolve, seal.masked):
+        if any(folder.is_relative_to(path.resolve()) for path in layout.readable):
+            with contextlib.suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if os.path.exists(path)]
 
 
 def _inside(hidden: Iterable[Path], readable: Iterable[Path]) -> list[str]:

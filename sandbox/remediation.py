@@ -84,11 +84,20 @@ def explain_memory(operation: str, excess: str, output: str) -> Problem:
     )
 
 
-def explain_death(operation: str, returncode: int | None, output: str) -> tuple[Kind, Problem]:
-    """The worker ended without an answer."""
+def explain_death(
+    operation: str, returncode: int | None, output: str, *, oom_killed: bool | None = None
+) -> tuple[Kind, Problem]:
+    """The worker ended without an answer.
+
+    Args:
+        operation: what it was asked for.
+        returncode: negative is the signal that ended it; None: it had not ended yet.
+        output: what it had printed.
+        oom_killed: whether the kernel ran out of memory meanwhile and killed for it; None where that isn't known.
+    """
     stage, doing = _OPERATIONS[operation]
     aborted = re.search(r"^.*(Assertion `.*' failed|LLVM ERROR:|UNREACHABLE executed).*$", output, re.M)
-    if aborted and operation in {"capture", "call", "warm_up"}:
+    if aborted and operation in {"capture", "call", "first_call"}:
         return Kind.COMPILE_ERROR, Problem(
             stage="compile",
             message=f"Triton's compiler aborted: {aborted.group(0).strip()[:500]}",
@@ -104,6 +113,23 @@ def explain_death(operation: str, returncode: int | None, output: str) -> tuple[
             output=_shown(output),
         )
     number = -returncode if returncode is not None and returncode < 0 else None
+    if number == signal.SIGXCPU:
+        return Kind.TIMEOUT, Problem(
+            stage=stage,
+            message=f"{doing} took more CPU time than one process may have, and was killed (SIGXCPU)",
+            likely_cause=_TIMEOUT_CAUSES.get(operation),
+            likely_fix=_TIMEOUT_FIXES.get(operation, "Look for an endless loop; try the smallest case first."),
+            output=_shown(output),
+        )
+    if number == signal.SIGKILL and oom_killed is False:
+        return Kind.RUNTIME_ERROR, Problem(
+            stage=stage,
+            message=f"the process ended during {doing} (killed by SIGKILL)",
+            likely_cause="The code killed itself, or something outside did, such as its limit of CPU time or a daemon "
+            "that watches memory; the kernel's own out-of-memory killer has ended nothing meanwhile.",
+            likely_fix="Remove what sends signals from the code; else try once more.",
+            output=_shown(output),
+        )
     if number == signal.SIGKILL:
         return Kind.OUT_OF_MEMORY, Problem(
             stage=stage,
@@ -214,6 +240,7 @@ _OPERATIONS = {
     "capture": Operation("capture", "running and compiling the entry"),
     "call": Operation("run", "running the entry"),
     "prepare": Operation("benchmark", "preparing the benchmark"),
+    "first_call": Operation("run", "the first call of the entry"),
     "warm_up": Operation("benchmark", "warming up"),
     "block": Operation("benchmark", "a block of timed calls"),
     "call_times": Operation("benchmark", "timing whole calls"),
@@ -223,6 +250,7 @@ _TIMEOUT_CAUSES = {
     "load_kernel": "Code at module level that does not end.",
     "capture": "An endless loop in the entry, or a compile that does not end (very large blocks take minutes).",
     "call": "An endless loop in the entry or the kernel; in the interpreter, too many programs (about 1 ms each).",
+    "first_call": "An endless loop in the entry or the kernel, or a compile that does not end.",
     "warm_up": "An endless loop in the entry or the kernel.",
     "block": "A kernel that hangs, or is far slower than in the warm-up.",
 }

@@ -21,12 +21,18 @@ from .isolation import PRIVATE, Interpreter, Seal
 from .limits import Limits, worker_environment
 from .outcome import Kind, Problem
 from .process import KILL_GRACE_S, OutputTail, ProcessHandle, WorkerProcess, make_pipe, program
+from .scratch import make_folder, remove_folder
 
 Flavor = Literal["cpu", "interpret", "gpu"]
 """What a spare has got ready: nothing, Triton's interpreter, or a CUDA context."""
 MESSAGE_BYTES: Final = 64 << 10
 BORN_S: Final = 30.0
 """How long a fork with its namespaces may take."""
+LOST_GRACE_S: Final = 0.2
+LAST_WORDS_S: Final = 1.0
+"""How long a spare that died before it was ready is listened to."""
+OUTPUT_SHOWN: Final = 1500
+"""Characters of captured output in a problem."""
 SEALED_SCRATCH: Final = "/tmp/work"
 """A sealed spare's working folder, in a `/tmp` of its own."""
 
@@ -51,8 +57,15 @@ class Preloader:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
-        return self._process.returncode is None
+        """Whether it runs; told at once, also before its end has been noticed elsewhere."""
+        # It says nothing after its environment, so what can be read now is the end.
+        return self._process.returncode is None and not _readable(self._control.fileno())
+
+    async def lost(self) -> bool:
+        """Whether it has ended, where a spare could not be made: those that die with it may be seen dead first."""
+        with anyio.move_on_after(LOST_GRACE_S):
+            await self._process.wait()
+        return not self.alive
 
     async def fork(self, flavor: Flavor, device: str | None, limits: Limits) -> WorkerProcess:
         """A new spare, ready for its job.
@@ -65,40 +78,63 @@ class Preloader:
         Raises:
             Stopped: ``unavailable``, where it can't be made or gets not ready.
         """
-        ours, theirs = socket.socketpair()
-        status, its_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        status.setblocking(False)
-        status.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        out, its_out = make_pipe()
-        err, its_err = make_pipe()
-        scratch = SEALED_SCRATCH if self._seal.sealed else tempfile.mkdtemp(prefix="spare-", dir=self._folder)
-        environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
-        request = {
-            "flavor": flavor,
-            "scratch": scratch,
-            "limits": limits.resources(),
-            "environment": environment,
-            "hidden_devices": [] if flavor == "gpu" else [str(node) for node in self._seal.device_nodes],
-        }
-        handle = SpareHandle(status, out, err, None if self._seal.sealed else Path(scratch))
         try:
-            with theirs, its_status:
-                await self._send(request, [theirs.fileno(), its_out, its_err, its_status.fileno()])
-            os.close(its_out)
-            os.close(its_err)
-            await handle.born()
-            worker = WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), limits)
-        except BaseException:
-            ours.close()
-            with anyio.CancelScope(shield=True):
-                await handle.release()
-            raise
+            worker = await self._born(flavor, device, limits)
+        except OSError as error:
+            raise self.failure(f"no worker could be made: {error.strerror}") from error
         try:
             await worker.hello()
+        except Stopped as stopped:
+            # Nothing foreign has run in it, so whatever went wrong is this machine's, and a crash has been printed.
+            worker.handle.kill()
+            with anyio.move_on_after(LAST_WORDS_S):
+                await worker.stderr.drain(worker.handle.stderr)
+            output = worker.output()[-OUTPUT_SHOWN:] or None
+            await worker.discard()
+            raise Stopped(Kind.UNAVAILABLE, stopped.problem.model_copy(update={"output": output})) from stopped
         except BaseException:
             await worker.discard()
             raise
         return worker
+
+    async def _born(self, flavor: Flavor, device: str | None, limits: Limits) -> WorkerProcess:
+        with contextlib.ExitStack() as passed:
+            with contextlib.ExitStack() as kept:
+                ours, theirs = socket.socketpair()
+                kept.callback(ours.close)
+                passed.callback(theirs.close)
+                status, its_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                kept.callback(status.close)
+                passed.callback(its_status.close)
+                status.setblocking(False)
+                status.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+                out, its_out = make_pipe()
+                kept.callback(os.close, out)
+                passed.callback(os.close, its_out)
+                err, its_err = make_pipe()
+                kept.callback(os.close, err)
+                passed.callback(os.close, its_err)
+                scratch = SEALED_SCRATCH if self._seal.sealed else tempfile.mkdtemp(prefix="spare-", dir=self._folder)
+                kept.pop_all()
+            request = {
+                "flavor": flavor,
+                "scratch": scratch,
+                "limits": limits.resources(),
+                "environment": {"HOME": scratch, **({} if device is None else {"CUDA_VISIBLE_DEVICES": device})},
+                "hidden_devices": [] if flavor == "gpu" else [str(node) for node in self._seal.device_nodes],
+            }
+            handle = SpareHandle(status, out, err, None if self._seal.sealed else Path(scratch))
+            try:
+                await self._send(request, [theirs.fileno(), its_out, its_err, its_status.fileno()])
+                # With copies of these here, the end of the spare would not be seen.
+                passed.close()
+                await handle.born()
+                return WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), limits)
+            except BaseException:
+                ours.close()
+                with anyio.CancelScope(shield=True):
+                    await handle.release()
+                raise
 
     async def _send(self, request: dict[str, Any], descriptors: list[int]) -> None:
         try:
@@ -116,23 +152,28 @@ class Preloader:
                 stage="environment",
                 message=what,
                 likely_fix="Run `tritonforge-mcp doctor`; check that --python names a working interpreter.",
-                output=self.output.text()[-1500:] or None,
+                output=self.output.text()[-OUTPUT_SHOWN:] or None,
             ),
         )
 
     def kill(self) -> None:
         """Kill it with all its spares."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # Once it has been waited for, its number may be another's.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._folder is not None:
+            kill_marked(self._folder)
 
     async def close(self) -> None:
         """Kill it with all its spares, and wait for it."""
         self.kill()
         with anyio.CancelScope(shield=True):
-            await self._process.aclose()
+            with anyio.move_on_after(KILL_GRACE_S):
+                await self._process.wait()
             self._control.close()
             if self._folder is not None:
-                await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._folder or "", ignore_errors=True))
+                await anyio.to_thread.run_sync(remove_folder, self._folder)
         _running.discard(self)
 
 
@@ -143,8 +184,38 @@ def kill_preloaders() -> None:
     """Kill every preloader with all its spares: for a server that must end at once."""
     for preloader in list(_running):
         preloader.kill()
-        if preloader._folder is not None:  # pyright: ignore[reportPrivateUsage]
-            shutil.rmtree(preloader._folder, ignore_errors=True)  # pyright: ignore[reportPrivateUsage]
+
+
+def kill_marked(folder: Path) -> None:
+    """Kill all that was started with this folder as its place for temporary files, whatever became of its parents.
+
+    Without namespaces nothing else holds them together: each process can leave its group, its session and its parent.
+    """
+    mark, killed = f"TMPDIR={folder}".encode(), set[int]()
+    while found := {pid for pid in _processes() if mark in _environment(pid).split(b"\0")} - killed:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _environment(pid: int) -> bytes:
+    """What a process was started with; nothing where it has ended or is another user's."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _readable(descriptor: int) -> bool:
+    # Unlike select, this takes descriptors of any number.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 async def start_preloader(
@@ -162,11 +233,13 @@ async def start_preloader(
     Raises:
         Stopped: ``unavailable``, with what its interpreter lacks.
     """
+    folder = None if seal.sealed else make_folder()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    folder = None if seal.sealed else Path(tempfile.mkdtemp(prefix="tritonforge-"))
     home = PRIVATE if folder is None else str(folder)
     environment = worker_environment("/tmp" if folder is None else home, interpret=flavor == "interpret")
+    if interpreter.user_base is not None:
+        environment["PYTHONUSERBASE"] = interpreter.user_base
     layout = seal.layout(interpreter, environment)
     options = {
         "control": theirs.fileno(),
@@ -192,15 +265,27 @@ async def start_preloader(
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
             )
+        except BaseException as error:
+            ours.close()
+            os.close(reading)
+            if folder is not None:
+                remove_folder(folder)
+            if not isinstance(error, OSError):
+                raise
+            message = f"the worker can't be started: {error.strerror}"
+            raise Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=message)) from error
         finally:
             os.close(writing)
     preloader = Preloader(process, ours, seal, folder)
     _running.add(preloader)
-    tasks.start_soon(_drain, preloader.output, reading)
     try:
+        tasks.start_soon(_drain, preloader.output, reading)
         with anyio.move_on_after(limits.start_s):
             await anyio.wait_readable(ours)
-            message = ours.recv(MESSAGE_BYTES)
+            try:
+                message = ours.recv(MESSAGE_BYTES)
+            except ConnectionResetError:
+                message = b""
             if not message:
                 await process.wait()
                 raise preloader.failure(f"the worker ended before it was ready (exit code {process.returncode})")
@@ -210,8 +295,7 @@ async def start_preloader(
                 shown = Problem(stage="environment", message=problem["message"], likely_fix=problem["fix"])
                 raise Stopped(Kind.UNAVAILABLE, shown)
             return preloader
-        message = f"starting the worker took longer than {limits.start_s:g} s"
-        raise Stopped(Kind.TIMEOUT, Problem(stage="environment", message=message))
+        raise preloader.failure(f"starting the worker took longer than {limits.start_s:g} s")
     except BaseException:
         await preloader.close()
         raise
@@ -269,7 +353,7 @@ class SpareHandle(ProcessHandle):
     def ended(self) -> bool:
         if self._descriptor is None:
             return True
-        return self._ended or bool(select.select([self._descriptor], [], [], 0)[0])
+        return self._ended or _readable(self._descriptor)
 
     async def wait(self) -> None:
         async with self._watching:

@@ -114,11 +114,16 @@ class Block(Wire):
     """SM clock at the end of the block, from kernels that wait for a known number of cycles."""
 
 
-class WarmUp(Wire):
-    """What the calls before the first block took."""
+class FirstCall(Wire):
+    """The call before any other."""
 
     first_call_s: float
     """Compile and autotuning included."""
+
+
+class WarmUp(Wire):
+    """What the calls before the first block took."""
+
     call_us: float
 
 
@@ -225,8 +230,12 @@ class KernelWorker(_Replies):
         """Allocate what timing needs; ``flush_bytes`` are read between calls to empty L2."""
         await self.process.request("prepare", flush_bytes=flush_bytes)
 
+    async def first_call(self) -> FirstCall:
+        """Compile and autotune."""
+        return self.checked(FirstCall, "first call", _fields(await self.process.request("first_call")))
+
     async def warm_up(self, seconds: float, calls_limit: int) -> WarmUp:
-        """Compile, autotune and call until time or count is reached."""
+        """Call until time or count is reached."""
         frame = await self.process.request("warm_up", seconds=seconds, calls_limit=calls_limit)
         return self.checked(WarmUp, "warm-up", _fields(frame))
 

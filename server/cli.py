@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         python=getattr(known, "python", None),
         state_dir=getattr(known, "state_dir", None),
         require_sandbox=getattr(known, "require_sandbox", False),
-        allow_read=getattr(known, "allow_read", []),
+        allow_read=[*getattr(known, "allow_read_first", []), *getattr(known, "allow_read", [])],
     )
     _own_signals()
     match known.command:
@@ -58,7 +58,8 @@ def run(arguments: Sequence[str]) -> int:
             return _call(settings, known.tool, rest, known.json)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _shared(allow_read: str) -> argparse.ArgumentParser:
+    """Options before and after the command; what is given after it replaces what was given before under that name."""
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
         "--python",
@@ -83,17 +84,23 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-read",
         metavar="DIR",
         action="append",
+        dest=allow_read,
         default=argparse.SUPPRESS,
         help="a folder that sandboxed kernels and tasks may read and import from; may be repeated (also "
         "TRITONFORGE_ALLOW_READ, separated by colons)",
     )
+    return shared
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = _shared("allow_read")
     parser = argparse.ArgumentParser(
         prog="tritonforge-mcp",
         description="MCP tool server that makes Triton kernels faster with evidence. Without a command it serves MCP "
         "over stdio.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[shared],
+        parents=[_shared("allow_read_first")],
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"tritonforge-mcp {__version__}")

@@ -10,6 +10,7 @@ import anyio
 
 from ..profiling.hardware.catalog import UnknownTarget, find_gpu, resolve_target
 from ..profiling.hardware.model import Gpu, Target
+from ..sandbox import scratch
 from ..sandbox.errors import Stopped, rejected
 from ..sandbox.executors.base import Device
 from ..sandbox.executors.host import Host
@@ -56,7 +57,8 @@ class Services:
             settings.python,
             settings.limits,
             allowed=settings.allow_read,
-            hidden=(Path(os.path.expanduser("~")), settings.state_dir),
+            hidden=(Path(os.path.expanduser("~")),),
+            masked=(settings.state_dir,),
             require_sandbox=settings.require_sandbox,
         )
         self.executor = LocalExecutor(
@@ -70,6 +72,7 @@ class Services:
         self._probing = anyio.Lock()
 
     async def __aenter__(self) -> "Services":
+        await anyio.to_thread.run_sync(scratch.sweep)
         await self.executor.__aenter__()
         return self
 

@@ -7,8 +7,9 @@ from functools import cache
 import anyio
 import pytest
 
-from tritonforge.sandbox.limits import Limits
-from tritonforge.sandbox.workers import probe
+from tritonforge.sandbox.executors.host import Host
+from tritonforge.sandbox.executors.local import LocalExecutor
+from tritonforge.sandbox.workers import Environment, probe
 from tritonforge.server.services import GPU_DEVICE_FILES
 from tritonforge.server.settings import from_environment
 
@@ -32,8 +33,10 @@ def why_no_gpu() -> str | None:
     return None if environment.gpu is not None else f"torch {environment.torch} sees no GPU"
 
 
-async def _probe():
-    return await probe(from_environment().python, limits=Limits())
+async def _probe() -> Environment:
+    settings = from_environment()
+    async with LocalExecutor(Host(settings.python, settings.limits), gpu_spares=1) as executor:
+        return await probe(executor)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

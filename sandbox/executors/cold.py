@@ -18,31 +18,36 @@ from ..limits import worker_environment
 from ..outcome import Kind, Problem
 from ..process import KILL_GRACE_S, ProcessHandle, WorkerProcess, make_pipe, program
 from ..scratch import scratch_folder
+from ..spares import kill_marked
 from .base import Device, Executor, Job
 from .host import Host
+from .running import Running
 
-_groups: set[int] = set()
-"""Process groups of running workers."""
+_handles: set["ColdHandle"] = set()
+"""Of running workers."""
+CHILDREN_WATCHED = 64
 SIGNALLED = 128
 """A wrapper tells with an exit code above this which signal ended its program."""
 
 
 def kill_cold() -> None:
     """Kill every running worker with its process group: for a server that must end at once."""
-    for group in list(_groups):
-        _kill_group(group)
+    for handle in list(_handles):
+        handle.kill()
 
 
 class ColdHandle(ProcessHandle):
     """A process group of its own, inside bubblewrap where that is possible."""
 
-    def __init__(self, process: Process, stdout: int, stderr: int) -> None:
+    def __init__(self, process: Process, stdout: int, stderr: int, unsealed: Path | None) -> None:
         self._process = process
         self.pid = process.pid
         self.stdout = stdout
         self.stderr = stderr
+        self._unsealed = unsealed
+        """The scratch folder of a worker that can leave its group."""
         self._released = False
-        _groups.add(self.pid)
+        _handles.add(self)
 
     def ended(self) -> bool:
         return self._process.returncode is not None
@@ -52,19 +57,35 @@ class ColdHandle(ProcessHandle):
         self.returncode = SIGNALLED - code if SIGNALLED < code < SIGNALLED + signal.NSIG else code
 
     def kill(self) -> None:
-        _kill_group(self.pid)
+        # Once it has been waited for, its number may be another's.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        if self._unsealed is not None:
+            kill_marked(self._unsealed)
 
     async def release(self) -> bool:
         if self._released:
             return True
         self._released = True
+        children = self._children()
         self.kill()
         with anyio.move_on_after(KILL_GRACE_S) as grace:
-            await self._process.aclose()
-        for descriptor in (self.stdout, self.stderr):
+            await self._process.wait()
+            for child in children:
+                await anyio.wait_readable(child)
+        for descriptor in (self.stdout, self.stderr, *children):
             os.close(descriptor)
-        _groups.discard(self.pid)
+        _handles.discard(self)
         return not grace.cancelled_caught
+
+    def _children(self) -> list[int]:
+        """Descriptors of its children; bubblewrap's one is the first of the namespace, which ends after all others."""
+        found: list[int] = []
+        with contextlib.suppress(OSError):
+            for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()[:CHILDREN_WATCHED]:
+                found.append(os.pidfd_open(int(pid)))
+        return found
 
 
 @contextlib.asynccontextmanager
@@ -94,10 +115,19 @@ async def cold_worker(host: Host, job: Job, device: Device | None) -> AsyncGener
         command = [*job.wrapper, *program(interpreter.executable, "serve", options)]
         layout = seal.layout(interpreter, environment)
         writable = (folder, *([Path(job.writable)] if job.writable is not None else []))
+        if seal.sealed and not seal.user_namespace:
+            entering = {
+                "command": command,
+                "writable": [str(path) for path in writable],
+                "become_nobody": seal.become_nobody,
+                "processes": host.limits.processes,
+            }
+            command = program(interpreter.executable, "enter", entering)
         sealed = Layout(layout.readable, seal.device_nodes if device is not None else (), writable)
         try:
             process = await _spawn(seal, sealed, command, folder, environment, (theirs.fileno(), its_out, its_err))
-            handle = ColdHandle(process, out, err)
+            handle = ColdHandle(process, out, err, None if seal.sealed else folder)
+            worker = WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), host.limits)
         except BaseException:
             ours.close()
             for descriptor in (out, err):
@@ -107,7 +137,6 @@ async def cold_worker(host: Host, job: Job, device: Device | None) -> AsyncGener
             theirs.close()
             for descriptor in (its_out, its_err):
                 os.close(descriptor)
-        worker = WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), host.limits)
         async with worker.attended():
             await worker.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
             yield worker
@@ -122,9 +151,6 @@ async def _spawn(
     passed: tuple[int, int, int],
 ) -> Process:
     descriptor, out, err = passed
-    for path in layout.writable:
-        if seal.become_nobody:
-            os.chmod(path, 0o777)
     try:
         return await anyio.open_process(
             seal.wrap(layout, command, alone=True),
@@ -141,26 +167,21 @@ async def _spawn(
         raise Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=message)) from error
 
 
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
-
-
 class ColdExecutor(Executor):
     """Starts a process for each job."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self.python = host.python
-        self._closed = False
+        self._running = Running()
 
     @contextlib.asynccontextmanager
     async def submit(self, job: Job) -> AsyncGenerator[WorkerProcess]:
-        if self._closed:
-            raise closed()
-        device = await self._host.usable_device() if job.on_gpu else None
-        async with cold_worker(self._host, job, device) as worker:
-            yield worker
+        with self._running.entered():
+            device = await self._host.usable_device() if job.on_gpu else None
+            async with cold_worker(self._host, job, device) as worker:
+                with self._running.working(worker):
+                    yield worker
 
     async def environment(self) -> dict[str, Any]:
         async with self.submit(Job("capture")) as worker:
@@ -183,15 +204,10 @@ class ColdExecutor(Executor):
         yield
 
     async def close(self) -> None:
-        self._closed = True
+        self._running.close()
 
     async def __aenter__(self) -> "ColdExecutor":
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-def closed() -> Stopped:
-    """What a closed executor answers."""
-    return Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message="the executor is closed"))

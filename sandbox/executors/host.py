@@ -24,12 +24,14 @@ class Host:
         *,
         allowed: Iterable[Path] = (),
         hidden: Iterable[Path] = (),
+        masked: Iterable[Path] = (),
         require_sandbox: bool = False,
     ) -> None:
         self.python = python
         self.limits = limits
         self._allowed = tuple(allowed)
         self._hidden = tuple(hidden)
+        self._masked = tuple(masked)
         self._require_sandbox = require_sandbox
         self._looking = anyio.Lock()
         self._found: tuple[Interpreter, Seal] | None = None
@@ -52,6 +54,7 @@ class Host:
                     self.limits,
                     allowed=self._allowed,
                     hidden=self._hidden,
+                    masked=self._masked,
                     require=self._require_sandbox,
                 )
                 self._found = interpreter, seal

@@ -1,6 +1,7 @@
 """Warm workers on this machine: pools of sealed spares, forked from preloaders, each used once."""
 
 import contextlib
+import functools
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
@@ -10,13 +11,15 @@ from anyio.abc import TaskGroup, TaskStatus
 from .. import nvml
 from ..errors import Stopped
 from ..isolation import Seal
+from ..outcome import Kind, Problem
 from ..pool import Gate, Pool
 from ..process import WorkerProcess
 from ..spares import Flavor, Preloader, start_preloader
 from ..usage import tree
 from .base import Device, Executor, Job
-from .cold import closed, cold_worker
+from .cold import cold_worker
 from .host import Host
+from .running import Running, closed
 
 IDLE_CHECKS: Final = 4
 """How often within the idle time pools are looked at."""
@@ -37,14 +40,23 @@ class LocalExecutor(Executor):
         self._idle_s = idle_s
         self._preloaders: dict[Flavor, Preloader] = {}
         self._starting: dict[Flavor, anyio.Lock] = {"cpu": anyio.Lock(), "interpret": anyio.Lock()}
+        self._failed: dict[Flavor, tuple[float, Stopped]] = {}
+        """When a preloader last failed to start, and why."""
         self._pools: dict[tuple[Flavor, str | None], Pool] = {}
         self._gates: dict[str, Gate] = {}
-        self._jobs: set[WorkerProcess] = set()
+        self._examining = anyio.Lock()
+        self._running = Running()
+        self._used_at = 0.0
         self._tasks: TaskGroup | None = None
+        self._ended = anyio.Event()
 
     async def __aenter__(self) -> "LocalExecutor":
         self._around = await anyio.create_task_group().__aenter__()
-        await self._around.start(self._run)
+        try:
+            await self._around.start(self._run)
+        except BaseException as error:
+            await self._around.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -53,42 +65,47 @@ class LocalExecutor(Executor):
 
     async def _run(self, *, task_status: TaskStatus[None]) -> None:
         """What goes on in the background; apart, so that closing cancels nobody else."""
-        async with anyio.create_task_group() as self._tasks:
-            task_status.started()
-            await self._drop_idle()
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                task_status.started()
+                await self._drop_idle()
+        finally:
+            self._ended.set()
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, None
+        self._running.close()
         if tasks is None:
             return
         tasks.cancel_scope.cancel()
+        for preloader in self._preloaders.values():
+            preloader.kill()
         with anyio.CancelScope(shield=True):
+            # What is being made is let go of first: nothing may be added to a pool that has been emptied.
+            await self._ended.wait()
             for pool in self._pools.values():
-                await pool.drain()
+                await pool.close(closed())
             for preloader in self._preloaders.values():
                 await preloader.close()
 
     @contextlib.asynccontextmanager
     async def submit(self, job: Job) -> AsyncGenerator[WorkerProcess]:
-        if self._tasks is None:
-            raise closed()
-        device = await self._host.usable_device() if job.on_gpu else None
-        if device is not None and device.uuid in self._host.suspects:
-            await self._examine(device)
-        if job.wrapper:
-            working = cold_worker(self._host, job, device)
-        else:
-            working = self._warm_worker(job, await self._pool(_flavor(job), device).take())
-        worker, pids = None, set[int]()
-        try:
-            async with working as worker:
-                self._jobs.add(worker)
-                pids = tree(worker.handle.pid)
-                yield worker
-        finally:
-            if worker is not None:
-                self._jobs.discard(worker)
-                if device is not None and worker.harmed:
+        with self._running.entered():
+            self._used_at = anyio.current_time()
+            device = await self._trusted_device() if job.on_gpu else None
+            worker = None if job.wrapper else await self._pool(_flavor(job), device).take()
+            working = cold_worker(self._host, job, device) if worker is None else self._warm_worker(job, worker)
+            pids = set[int]()
+            try:
+                async with working as worker:
+                    pids = tree(worker.handle.pid)
+                    if device is not None:
+                        worker.gpu_memory = functools.partial(_gpu_memory_bytes, device.uuid)
+                    with self._running.working(worker):
+                        yield worker
+            finally:
+                self._used_at = anyio.current_time()
+                if worker is not None and device is not None and worker.harmed:
                     self._host.suspects.add(device.uuid)
                     with anyio.CancelScope(shield=True):
                         await self._confirm_gone(device, pids)
@@ -100,13 +117,14 @@ class LocalExecutor(Executor):
             yield spare
 
     async def environment(self) -> dict[str, Any]:
-        preloader = await self._preloader("cpu")
-        facts = preloader.environment
-        try:
-            device = await self._host.usable_device()
-            return await self._pool("gpu", device).facts()
-        except Stopped:
-            return facts
+        with self._running.entered():
+            self._used_at = anyio.current_time()
+            facts = (await self._preloader("cpu")).environment
+            try:
+                device = await self._host.usable_device()
+                return await self._pool("gpu", device).facts()
+            except Stopped:
+                return facts
 
     async def seal(self) -> Seal:
         return (await self._host.ground())[1]
@@ -119,20 +137,28 @@ class LocalExecutor(Executor):
         async with self._gate(device.uuid).quiet():
             yield
 
+    async def settle(self) -> None:
+        """Until every pool that is in use is full and nothing is being made.
+
+        Raises:
+            Stopped: ``unavailable``, where spares can't be made.
+        """
+        for pool in list(self._pools.values()):
+            await pool.filled()
+
     def own_processes(self) -> set[int]:
         """Process ids of everything that this executor has started."""
         roots = [preloader.pid for preloader in self._preloaders.values() if preloader.alive]
-        roots += [worker.handle.pid for worker in self._jobs]
-        return {pid for root in roots for pid in tree(root)}
+        return {pid for root in (*roots, *self._running.pids) for pid in tree(root)}
 
     def _gate(self, uuid: str) -> Gate:
         return self._gates.setdefault(uuid, Gate())
 
     def _pool(self, flavor: Flavor, device: Device | None) -> Pool:
         key = flavor, device.uuid if device is not None else None
+        if self._tasks is None:
+            raise closed()
         if key not in self._pools:
-            if self._tasks is None:
-                raise closed()
             uuid = key[1]
             self._pools[key] = Pool(
                 lambda: self._fork(flavor, uuid),
@@ -143,28 +169,67 @@ class LocalExecutor(Executor):
         return self._pools[key]
 
     async def _fork(self, flavor: Flavor, device: str | None) -> WorkerProcess:
-        preloader = await self._preloader("interpret" if flavor == "interpret" else "cpu")
-        return await preloader.fork(flavor, device, self._host.limits)
+        needed: Flavor = "interpret" if flavor == "interpret" else "cpu"
+        preloader = await self._preloader(needed)
+        try:
+            return await preloader.fork(flavor, device, self._host.limits)
+        except Stopped:
+            if not await preloader.lost():
+                raise
+        # Something outside has just killed it, the out-of-memory killer for example.
+        return await (await self._preloader(needed)).fork(flavor, device, self._host.limits)
 
     async def _preloader(self, flavor: Flavor) -> Preloader:
+        asked_at = anyio.current_time()
         async with self._starting[flavor]:
             running = self._preloaders.get(flavor)
             if running is not None and running.alive:
                 return running
             if running is not None:
                 await running.close()
+            failed_at, failure = self._failed.get(flavor, (0.0, None))
+            if failure is not None and failed_at > asked_at:
+                # For all who waited for the same attempt; whoever asks later has it tried again.
+                raise Stopped(failure.kind, failure.problem) from failure
             if self._tasks is None:
                 raise closed()
-            interpreter, seal = await self._host.ground()
-            self._preloaders[flavor] = await start_preloader(interpreter, flavor, seal, self._host.limits, self._tasks)
-            return self._preloaders[flavor]
+            try:
+                interpreter, seal = await self._host.ground()
+                started = await start_preloader(interpreter, flavor, seal, self._host.limits, self._tasks)
+            except Stopped as stopped:
+                self._failed[flavor] = anyio.current_time(), stopped
+                raise
+            except OSError as error:
+                problem = Problem(stage="environment", message=f"the worker can't be started: {error.strerror}")
+                raise Stopped(Kind.UNAVAILABLE, problem) from error
+            if self._running.closed:
+                await started.close()
+                raise closed()
+            self._preloaders[flavor] = started
+            return started
+
+    async def _trusted_device(self) -> Device:
+        """The first usable device, after a look at it where a worker did harm there.
+
+        Raises:
+            Stopped: ``unavailable``, where there is none.
+        """
+        while True:
+            device = await self._host.usable_device()
+            if device.uuid not in self._host.suspects:
+                return device
+            async with self._examining:
+                if device.uuid in self._host.suspects:
+                    await self._examine(device)
 
     async def _examine(self, device: Device) -> None:
         """Run the known kernel on a device where a worker did harm; twice without success, and it is used no more.
 
         Raises:
-            Stopped: ``unavailable``: the device is in quarantine.
+            Stopped: ``unavailable``, where the device is not to blame.
         """
+        # Without a preloader nothing would be learnt about the device.
+        await self._preloader("cpu")
         pool = self._pool("gpu", device)
         problem = ""
         for _ in range(2):
@@ -189,7 +254,7 @@ class LocalExecutor(Executor):
             self._host.suspects.discard(device.uuid)
             return
         self._host.quarantine(device, f"the known kernel failed on it after a worker had died there: {problem}")
-        await self._host.usable_device()
+        self._host.suspects.discard(device.uuid)
 
     async def _confirm_gone(self, device: Device, pids: set[int]) -> None:
         """Wait until the driver lists none of these processes on the device any more."""
@@ -209,15 +274,25 @@ class LocalExecutor(Executor):
         while True:
             await anyio.sleep(self._idle_s / IDLE_CHECKS)
             idle_since = anyio.current_time() - self._idle_s
-            idle = {key: pool.used_at <= idle_since and not pool.busy for key, pool in self._pools.items()}
-            for key, is_idle in idle.items():
-                if is_idle:
-                    await self._pools[key].drain()
-            if all(idle.values()) and not self._jobs:
-                for flavor, preloader in list(self._preloaders.items()):
-                    async with self._starting[flavor]:
-                        await preloader.close()
-                        self._preloaders.pop(flavor, None)
+            for pool in list(self._pools.values()):
+                if pool.used_at <= idle_since and not pool.busy:
+                    await pool.drain()
+            for flavor in list(self._preloaders):
+                async with self._starting[flavor]:
+                    # Looked at anew: all of this waits, and jobs come meanwhile.
+                    if self._used_at <= idle_since and not self._running and self._empty():
+                        await self._preloaders.pop(flavor).close()
+
+    def _empty(self) -> bool:
+        return not any(pool.ready or pool.busy for pool in self._pools.values())
+
+
+def _gpu_memory_bytes(uuid: str, pids: set[int]) -> int | None:
+    try:
+        listed = [process for process in nvml.processes(uuid) if process.pid in pids]
+    except nvml.NvmlUnavailable:
+        return None
+    return sum(process.memory_bytes or 0 for process in listed)
 
 
 def _flavor(job: Job) -> Flavor:

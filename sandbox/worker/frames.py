@@ -57,6 +57,8 @@ def send(sock: socket.socket, fields: dict[str, Any], blobs: list[Any] | None = 
 def receive(sock: socket.socket) -> Frame | None:
     """Receive one frame, or None once the other side has closed."""
     first, descriptors, _, _ = socket.recv_fds(sock, PREFIX.size, DESCRIPTORS_LIMIT)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
     if not first:
         return None
     prefix = first + _read(sock, PREFIX.size - len(first))

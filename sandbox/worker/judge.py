@@ -115,13 +115,18 @@ def _compare_tensors(
         at = int(rank.argmax())
         if record["worst_index"] is None or float(rank[at]) > worst:
             worst = float(rank[at])
-            index = (
-                [int(i) for i in torch.unravel_index(torch.tensor(start + at), expected.shape)]
-                if expected.dim()
-                else []
-            )
+            index = _position(start + at, expected.shape)
             record.update(worst_index=index, worst_expected=_number(exact_e[at]), worst_got=_number(exact_g[at]))
     return record
+
+
+def _position(flat: int, shape: torch.Size) -> list[int]:
+    """Index of an element by its place in the flattened tensor (torch.unravel_index imports for two seconds)."""
+    index: list[int] = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.insert(0, place)
+    return index
 
 
 def _number(value: torch.Tensor) -> float | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ def load_module(text: str, *, name: str, shown_as: str, stage: str, origin: str 
     work and the standard library is never shadowed.
 
     Raises:
-        Refused: a syntax error, or a module that calls ``sys.exit``.
+        Refused: a syntax error, a module that calls ``sys.exit``, or an import from a folder that the sandbox hides.
         Exception: whatever executing the module raises.
     """
     # Triton reads a kernel's source from disk, and tracebacks quote from it.
@@ -43,7 +44,29 @@ def load_module(text: str, *, name: str, shown_as: str, stage: str, origin: str 
         exec(code, module.__dict__)
     except SystemExit as error:
         raise Refused("rejected", stage, f"{shown_as} calls sys.exit({error.code!r}) while it is imported") from error
+    except ModuleNotFoundError as error:
+        if origin is None or _is_known(error.name) or _is_visible(origin):
+            raise
+        message = (
+            f"{shown_as} imports {error.name!r}, which is not installed, and its own folder {origin} is not readable "
+            f"in the sandbox. If the module lies there, start the server with --allow-read {origin}"
+        )
+        raise Refused("rejected", stage, message) from error
     return module
+
+
+def _is_known(name: str | None) -> bool:
+    """Whether it is a part of a package that was found."""
+    return name is None or name.partition(".")[0] in sys.modules
+
+
+def _is_visible(folder: str) -> bool:
+    """Whether a folder that a source was read from shows its files here; one on the way to others is there, empty."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.is_file() for entry in entries)
+    except OSError:
+        return False
 
 
 def find_entry(module: ModuleType, entry: str, shown_as: str) -> Callable[..., Any]:

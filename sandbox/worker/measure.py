@@ -4,33 +4,24 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import random
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage]
-from torch.profiler import ProfilerActivity, profile, record_function
 
-from . import values
-from .ranges import BIG_OP, big_op
+from . import share, values
+from .cupti import Activity, recorder
+from .ranges import big_op
 from .task import call
 
 COPIES_LIMIT_BYTES = 8 << 30
 """Input copies that the rotation may hold together."""
-SM_CLOCK = "SM_CLOCK"
 SPIN_CYCLES = (50_000, 150_000)
-
-
-class Activity(NamedTuple):
-    """A kernel, copy or fill on the device's time line, in nanoseconds."""
-
-    name: str
-    start_ns: int
-    stop_ns: int
+MARK_BYTES = 4099
+"""Size of the fills that stand before and after each timed call on the time line."""
 
 
 class Measurement:
@@ -39,6 +30,7 @@ class Measurement:
     def __init__(self, entry: Callable[..., Any], inputs: Any, in_place: list[str], flush_bytes: int) -> None:
         self._entry = entry
         self._flush = L2Flush(flush_bytes)
+        self._marked = torch.empty(MARK_BYTES, dtype=torch.uint8, device="cuda")
         self._pristine = inputs
         self._restore = bool(in_place)
         size = max(values.size_bytes(inputs), 1)
@@ -50,12 +42,17 @@ class Measurement:
             self._padding.append(torch.empty(random.randrange(1, 64) << 20, dtype=torch.int8, device="cuda"))
             self._copies.append(values.copy(inputs))
 
-    def warm_up(self, seconds: float, calls_limit: int) -> dict[str, Any]:
-        """Compile and autotune (first call), then call until ``seconds`` or ``calls_limit``; returns the call time."""
+    def first_call(self) -> dict[str, Any]:
+        """Compile, autotune, load; and the recorder's own first time."""
         started = time.perf_counter()
         call(self._entry, self._fresh(0))
         torch.cuda.synchronize()
         first_call_s = time.perf_counter() - started
+        self.block(1, 0)
+        return {"first_call_s": first_call_s}
+
+    def warm_up(self, seconds: float, calls_limit: int) -> dict[str, Any]:
+        """Call until ``seconds`` have gone by or ``calls_limit`` is reached; returns the mean time of a call."""
         calls = 0
         started = time.perf_counter()
         while calls < calls_limit and (calls < 3 or time.perf_counter() - started < seconds):
@@ -63,34 +60,35 @@ class Measurement:
             call(self._entry, self._fresh(calls))
             torch.cuda.synchronize()
             calls += 1
-        spent = time.perf_counter() - started
-        # The profiler's start-up takes seconds once a process: here, not in the first block.
-        self.block(2, 0)
-        return {"first_call_s": first_call_s, "call_us": spent / calls * 1e6}
+        return {"call_us": (time.perf_counter() - started) / calls * 1e6}
 
     def block(self, calls: int, number: int) -> dict[str, Any]:
         """Time ``calls`` calls, L2 flushed before each.
 
-        Each sample holds ``kernel_us`` (sum over the device activities that the call launched), ``device_us`` (first
+        Each sample holds ``kernel_us`` (sum over the device activities that the call started), ``device_us`` (first
         start to last end of these) and how many there were, from CUPTI's activity records.
         """
         inputs = self._copies[number % len(self._copies)]
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        recording = recorder()
+        torch.cuda.synchronize()
+        recording.start()
+        try:
             for _ in range(calls):
                 if self._restore:
                     inputs = self._fresh(number)
                 self._flush()
-                with record_function(BIG_OP):
-                    call(self._entry, inputs)
-            with record_function(SM_CLOCK):
-                spin()
+                self._mark()
+                call(self._entry, inputs)
+                self._mark()
+            spin()
             torch.cuda.synchronize()
-        events = profiler.profiler.kineto_results.events()  # pyright: ignore
-        timed = _activities(events, BIG_OP)
+        finally:
+            recording.stop()
+        timed, after = _between_marks(recording.read())
         return {
             "samples": [_sample(activities) for activities in timed],
             "kernels": _means_us(timed),
-            "sm_clock_hz": _clock_hz(events),
+            "sm_clock_hz": _clock_hz(after),
         }
 
     def call_times(self, calls: int) -> list[float]:
@@ -105,6 +103,10 @@ class Measurement:
             torch.cuda.synchronize()
             times.append((time.perf_counter_ns() - started) / 1e3)
         return times
+
+    def _mark(self) -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        share.fill(self._marked.data_ptr(), MARK_BYTES, stream)
 
     def _fresh(self, number: int) -> Any:
         inputs = self._copies[number % len(self._copies)]
@@ -128,35 +130,14 @@ def profile_region(entry: Callable[..., Any], inputs: Any) -> None:
         torch.cuda.synchronize()
 
 
-def _activities(events: Any, marker: str) -> list[list[Activity]]:
-    """For each range marked with ``marker``, the device activities that its host calls launched.
+def _between_marks(activities: list[Activity]) -> tuple[list[list[Activity]], list[Activity]]:
+    """What each call started, and what came after the last: the host puts a fill of a known size around each call.
 
-    Host-side launches carry the correlation id of the activity that they start; a launch belongs to the marked
-    range that its start lies in.
+    Whatever was started between the two fills counts, on whatever stream and by whatever thread.
     """
-    ranges: list[tuple[int, int]] = []
-    launches: list[tuple[int, int]] = []
-    by_launch: dict[int, list[Activity]] = {}
-    for event in events:
-        name, start, stop = event.name(), event.start_ns(), event.start_ns() + event.duration_ns()
-        if event.device_type() == DeviceType.CUDA:
-            # The markers have shadows on the device's time line.
-            if name not in {BIG_OP, SM_CLOCK}:
-                by_launch.setdefault(event.correlation_id(), []).append(Activity(name, start, stop))
-        elif name == marker:
-            ranges.append((start, stop))
-        elif name.startswith("cu"):
-            launches.append((start, event.correlation_id()))
-    launches.sort()
-    starts = [start for start, _ in launches]
-    return [
-        [
-            activity
-            for _, correlation in launches[bisect.bisect_left(starts, begin) : bisect.bisect_right(starts, end)]
-            for activity in by_launch.get(correlation, ())
-        ]
-        for begin, end in sorted(ranges)
-    ]
+    marks = [index for index, activity in enumerate(activities) if activity.size_bytes == MARK_BYTES]
+    timed = [activities[first + 1 : last] for first, last in zip(marks[::2], marks[1::2], strict=False)]
+    return timed, activities[marks[-1] + 1 :] if marks else []
 
 
 def _sample(activities: list[Activity]) -> dict[str, Any]:
@@ -184,9 +165,8 @@ def spin() -> None:
         torch.cuda._sleep(cycles)
 
 
-def _clock_hz(events: Any) -> float | None:
+def _clock_hz(spins: list[Activity]) -> float | None:
     """The SM clock from the two spins: what their lengths have in common (start and end of a kernel) cancels."""
-    (spins,) = _activities(events, SM_CLOCK) or [[]]
     if len(spins) != len(SPIN_CYCLES):
         return None
     short_ns, long_ns = sorted(activity.stop_ns - activity.start_ns for activity in spins)

@@ -9,6 +9,7 @@ process tells that it was born and how it ended.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ import signal
 import socket
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,7 @@ def warm_up(options: dict[str, Any]) -> None:
     os.makedirs(folder, exist_ok=True)
     tempfile.tempdir = folder
     os.environ["TMPDIR"] = folder
-    from . import capture, judge, load, remap, task, values  # noqa: F401
+    from . import capture, cupti, judge, load, measure, remap, share, task, values  # noqa: F401
 
     if options["flavor"] == "interpret":
         from . import interpreter  # noqa: F401
@@ -63,7 +65,9 @@ def warm_up(options: dict[str, Any]) -> None:
         return
     from . import warm
 
-    warm.compile_once(f"{folder}/base-cache", driver=options["driver"])
+    # Without a C compiler, for example: a spare that needs what failed here fails in its own job, and tells why.
+    with contextlib.suppress(Exception):
+        warm.compile_once(f"{folder}/base-cache", driver=options["driver"])
 
 
 class Preloader:
@@ -105,14 +109,23 @@ class Preloader:
 
     def _kill_orphans(self) -> None:
         """Without a PID namespace, what a dead spare's candidate left behind becomes a child of this process."""
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        try:
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        except FileNotFoundError:
+            # A kernel without CONFIG_PROC_CHILDREN: then they live until the parent looks for them.
+            return
         for pid in {int(child) for child in children} - self._spares:
             os.kill(pid, signal.SIGKILL)
 
     def _fork(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        pid = os.fork()
-        if pid != 0:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            os.write(descriptors[3], json.dumps({"failed": f"fork: {error.strerror}"}).encode())
+        if pid > 0:
             self._spares.add(pid)
+        if pid != 0:
             for descriptor in descriptors:
                 os.close(descriptor)
             return
@@ -123,6 +136,7 @@ class Preloader:
             self._become_spare(request, descriptors, status)
         except OSError as error:
             status.send(json.dumps({"failed": str(error)}).encode())
+            os.write(descriptors[2], f"{error}\n".encode())
         finally:
             os._exit(1)
 
@@ -135,6 +149,7 @@ class Preloader:
                 # The first process of the namespace goes to the preloader, which reaps orphans.
                 os._exit(0)
         os.setsid()
+        seal.be_killed_first()
         descriptor = os.pidfd_open(os.getpid())
         socket.send_fds(status, [b'{"born": true}'], [descriptor])
         os.close(descriptor)
@@ -147,11 +162,15 @@ class Preloader:
             )
         else:
             seal.prctl(seal.SET_SUBREAPER, 1)
+            seal.prctl(seal.SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         worker = os.fork()
         if worker != 0:
             _attend(worker, status)
         status.close()
-        self._run(request, descriptors)
+        try:
+            self._run(request, descriptors)
+        except BaseException:  # noqa: BLE001 - the outermost loop of a process: the parent shows what is printed here
+            traceback.print_exc()
 
     def _run(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """The worker itself: sealed, then served until its one job is done."""
@@ -162,17 +181,17 @@ class Preloader:
         for descriptor, standard in ((empty, 0), (out, 1), (err, 2)):
             os.dup2(descriptor, standard)
         own = os.dup2(sock, 3, inheritable=False)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        _close_all_but(0, 1, 2, own)
         os.environ.update(request["environment"])
         scratch = request["scratch"]
         os.makedirs(scratch, exist_ok=True)
-        seal.limit(request["limits"], user=self._options["user_namespace"] or not self._options["sealed"])
+        seal.limit(request["limits"])
         if self._options["sealed"]:
             if self._options["become_nobody"]:
                 os.chown(scratch, seal.NOBODY, seal.NOBODY)
-            seal.drop_privileges(become_nobody=self._options["become_nobody"])
-        else:
-            seal.prctl(seal.SET_NO_NEW_PRIVILEGES, 1)
+            processes = request["limits"]["processes"]
+            seal.drop_privileges(become_nobody=self._options["become_nobody"], processes=processes)
+        seal.forbid_calls()
         code = serve.serve(
             socket.socket(fileno=own),
             flavor=request["flavor"],
@@ -180,17 +199,26 @@ class Preloader:
             facts=self._facts,
             base_cache=f"{self._options['folder']}/base-cache",
         )
-        sys.stdout.flush()
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            sys.stdout.flush()
         os._exit(code)
+
+
+def _close_all_but(*kept: int) -> None:
+    # As many as there may be can be a thousand million; those that there are, are few.
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
 
 
 def _attend(worker: int, status: socket.socket) -> None:
     """The first process of the spare: reap everything, tell how the worker ended, and end the rest with itself."""
     # Nothing in the spare can look into this process or stop it; only the parent can end it.
-    own = status.fileno()
-    os.closerange(0, own)
-    os.closerange(own + 1, os.sysconf("SC_OPEN_MAX"))
+    _close_all_but(status.fileno())
     seal.prctl(seal.SET_DUMPABLE, 0)
+    # Of a namespace's first process, signals that it doesn't handle are not taken from within; Python handles this one.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     while True:
         pid, ended = os.waitpid(-1, 0)
         if pid == worker:

@@ -29,8 +29,9 @@ def main(options: dict[str, Any]) -> int:
         worker = os.fork()
         if worker != 0:
             os._exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
-        seal.limit(options["limits"], user=options["user_namespace"])
-        seal.drop_privileges(become_nobody=options["become_nobody"])
+        seal.limit(options["limits"])
+        seal.drop_privileges(become_nobody=options["become_nobody"], processes=options["limits"]["processes"])
+        seal.forbid_calls()
         unreadable = [path for path in options["readable"] if not os.access(path, os.R_OK)]
         if unreadable:
             raise OSError(f"as user {os.getuid()} workers can't read {unreadable[0]}")
@@ -53,6 +54,7 @@ def _layers(options: dict[str, Any]) -> list[dict[str, Any]]:
         _layer("network", not _interfaces(), "network namespace of its own, nothing in it"),
         _layer("capabilities", int(status["CapEff"], 16) == 0 and int(status["CapPrm"], 16) == 0, "none"),
         _layer("new privileges", status["NoNewPrivs"].strip() == "1", "none to be had (no_new_privs)"),
+        _layer("system calls", status.get("Seccomp", "").strip() == "2", "those that namespaces don't hold are closed"),
         _layer("user namespaces", not _can_nest(), "no further ones can be made"),
         _layer("user", uid != 0, f"runs as user {uid}"),
     ]
@@ -63,7 +65,7 @@ def _layer(name: str, holds: bool, detail: str) -> dict[str, Any]:
 
 
 def _writable() -> list[str]:
-    places = ["/", "/dev", "/usr", "/etc", "/run", "/sys", "/proc/sys"]
+    places = ["/", "/dev", "/usr", "/etc", "/run", "/sys", "/proc/sys/kernel/core_pattern"]
     return [place for place in places if os.access(place, os.W_OK)]
 
 

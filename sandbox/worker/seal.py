@@ -12,8 +12,11 @@ import ctypes
 import os
 import platform
 import resource
+import stat
 from pathlib import Path
 from typing import Any
+
+from . import syscalls
 
 # sched.h
 NEW_MOUNTS = 0x00020000
@@ -44,6 +47,10 @@ CAPABILITY_VERSION_3 = 0x20080522
 NOBODY = 65534
 NAMESPACED_PROCESS_COUNT = (5, 14)
 """Linux release from which RLIMIT_NPROC counts within the user namespace, not over all that the user runs."""
+FILE_BYTES = 16 << 10
+"""A folder of limited size holds as many files as of this size: each takes memory of the kernel's, empty ones too."""
+CPU_GRACE_S = 5
+"""From the signal that tells a process that its CPU time is over, to its end if it ignores that."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -73,12 +80,12 @@ def enter_namespaces(*, user: bool) -> None:
 
 
 def mount_own_folders(*, scratch_bytes: int, private: str, reopened: dict[str, str], hidden_devices: list[str]) -> None:
-    """Fresh `/proc`, `/tmp` and `/dev/shm`; the preloader's folder becomes read-only; other devices lead nowhere.
+    """Fresh `/proc`, `/tmp` and `/dev/shm`; nothing else can be written to; hidden devices lead nowhere.
 
     Args:
         scratch_bytes: what each of the writable folders holds at most.
         private: the preloader's own folder.
-        reopened: folders below `/tmp` that must stay readable, with where they are mounted beside.
+        reopened: what must stay readable below `/tmp`, with where it is mounted beside.
         hidden_devices: device nodes that this spare must not use.
 
     Raises:
@@ -86,35 +93,91 @@ def mount_own_folders(*, scratch_bytes: int, private: str, reopened: dict[str, s
     """
     _mount(None, "/", None, RECURSIVE | SLAVE)
     _mount("proc", "/proc", "proc", NO_SUID | NO_DEVICES | NO_EXEC)
+    close_rest()
     for folder in ("/tmp", "/dev/shm"):
-        _mount("tmpfs", folder, "tmpfs", NO_SUID | NO_DEVICES, f"size={scratch_bytes},mode=1777")
-    for folder, beside in reopened.items():
-        os.makedirs(folder)
-        _mount(beside, folder, None, BIND)
+        size = f"size={scratch_bytes},nr_inodes={max(scratch_bytes // FILE_BYTES, 1)},mode=1777"
+        _mount("tmpfs", folder, "tmpfs", NO_SUID | NO_DEVICES, size)
+    for path, beside in reopened.items():
+        if os.path.isdir(beside):
+            os.makedirs(path)
+        else:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            Path(path).touch()
+        # With what is mounted in it: the masks of what must not be seen.
+        _mount(beside, path, None, BIND | RECURSIVE)
     _mount(private, private, None, BIND | RECURSIVE)
     _mount(None, private, None, BIND | REMOUNT | READ_ONLY | NO_SUID | NO_DEVICES)
     for device in hidden_devices:
-        _mount("/dev/null", device, None, BIND)
+        if os.path.isdir(device):
+            _mount("tmpfs", device, "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES, "size=0")
+        else:
+            _mount("/dev/null", device, None, BIND)
 
 
-def limit(limits: dict[str, int], *, user: bool) -> None:
+def close_rest() -> None:
+    """Nothing in `/proc` and `/dev` can be changed any more.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    _close_machine()
+    _close_devices()
+
+
+def _close_machine() -> None:
+    """What in `/proc` is the machine's, not a process's, becomes read-only: root needs no capability to write to it."""
+    for entry in os.scandir("/proc"):
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if not entry.name.isdecimal() and (stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and mode & 0o222)):
+            _mount(entry.path, entry.path, None, BIND)
+            _make_read_only(entry.path)
+    # Only the owner of a user namespace can write here, about those below its own: see `_forbid_user_namespaces`.
+    limits = "/proc/sys/user"
+    _mount(limits, limits, None, BIND)
+    _mount(None, limits, None, BIND | REMOUNT | NO_SUID | NO_DEVICES | NO_EXEC)
+
+
+def _close_devices() -> None:
+    """Device nodes can be used and not be changed; terminals, which spares would share, are none there."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        point, kind = line.split()[1:3]
+        if point.startswith("/dev/") and kind not in {"tmpfs", "devpts"}:
+            _make_read_only(point)
+    _mount("tmpfs", "/dev/pts", "tmpfs", READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC)
+
+
+def be_killed_first() -> None:
+    """Where memory runs out, the kernel ends this process and its children before any other."""
+    Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def limit(limits: dict[str, int]) -> None:
     """Resource limits; the address space stays unlimited because CUDA reserves terabytes of it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    chosen = {
-        resource.RLIMIT_FSIZE: limits["file_bytes"],
-        resource.RLIMIT_NOFILE: limits["descriptors"],
-        resource.RLIMIT_CPU: limits["cpu_s"],
-    }
-    if not user or kernel_release() >= NAMESPACED_PROCESS_COUNT:
-        chosen[resource.RLIMIT_NPROC] = limits["processes"]
-    for kind, value in chosen.items():
-        _, hard = resource.getrlimit(kind)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (value, value))
+    cpu_s = limits["cpu_s"]
+    _set_limit(resource.RLIMIT_FSIZE, limits["file_bytes"])
+    _set_limit(resource.RLIMIT_NOFILE, limits["descriptors"])
+    _set_limit(resource.RLIMIT_CPU, cpu_s, cpu_s + CPU_GRACE_S)
 
 
-def drop_privileges(*, become_nobody: bool) -> None:
+def limit_processes(processes: int) -> None:
+    """Processes and threads, counted over all of this user's in this user namespace."""
+    _set_limit(resource.RLIMIT_NPROC, processes)
+
+
+def _set_limit(kind: int, value: int, at_most: int | None = None) -> None:
+    _, hard = resource.getrlimit(kind)
+    ceiling = value if at_most is None else at_most
+    ceiling = ceiling if hard == resource.RLIM_INFINITY else min(ceiling, hard)
+    resource.setrlimit(kind, (min(value, ceiling), ceiling))
+
+
+def drop_privileges(*, become_nobody: bool, processes: int) -> None:
     """No capabilities, none to be had, and, where root started it, no longer root.
+
+    Args:
+        become_nobody: root started it.
+        processes: how many processes and threads there may be.
 
     Raises:
         OSError: the kernel refuses.
@@ -125,8 +188,13 @@ def drop_privileges(*, become_nobody: bool) -> None:
         os.setresuid(NOBODY, NOBODY, NOBODY)
     # Changing user made the process undumpable: its own /proc/self would belong to root.
     prctl(SET_DUMPABLE, 1)
+    alone = False
     with contextlib.suppress(OSError):
         _forbid_user_namespaces()
+        alone = kernel_release() >= NAMESPACED_PROCESS_COUNT
+    # Only now: a limit that is set before a user namespace is made also holds for all beside it, taken together.
+    if alone or become_nobody:
+        limit_processes(processes)
     with contextlib.suppress(OSError):
         prctl(AMBIENT, AMBIENT_CLEAR_ALL)
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
@@ -137,6 +205,13 @@ def drop_privileges(*, become_nobody: bool) -> None:
     none = (ctypes.c_uint32 * 6)()
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(none)), "capset")
     prctl(SET_NO_NEW_PRIVILEGES, 1)
+
+
+def forbid_calls() -> None:
+    """Fewer system calls, where the kernel can filter them, and no privileges for a program that is executed."""
+    prctl(SET_NO_NEW_PRIVILEGES, 1)
+    with contextlib.suppress(OSError):
+        syscalls.forbid()
 
 
 def _map_to_self(uid: int, gid: int) -> None:
@@ -157,6 +232,12 @@ def _forbid_user_namespaces() -> None:
 def kernel_release() -> tuple[int, ...]:
     """The running Linux release, such as (6, 1)."""
     return tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
+
+
+def _make_read_only(point: str) -> None:
+    # Flags that came from an outer namespace must stay.
+    kept = os.statvfs(point).f_flag & (NO_SUID | NO_DEVICES | NO_EXEC)
+    _mount(None, point, None, BIND | REMOUNT | READ_ONLY | kept)
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:

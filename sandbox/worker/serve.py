@@ -31,8 +31,11 @@ def main(options: dict[str, Any]) -> int:
     # Children of the candidate must not hold the parent's socket open.
     sock.set_inheritable(False)
     facts = environment.describe(options["flavor"])
-    seal.limit(options["limits"], user=not options["sealed"])
-    seal.prctl(seal.SET_NO_NEW_PRIVILEGES, 1)
+    seal.be_killed_first()
+    seal.limit(options["limits"])
+    if options["sealed"] and seal.kernel_release() >= seal.NAMESPACED_PROCESS_COUNT:
+        seal.limit_processes(options["limits"]["processes"])
+    seal.forbid_calls()
     return serve(sock, flavor=options["flavor"], scratch=options["scratch"], facts=facts, base_cache=None)
 
 
@@ -60,7 +63,8 @@ def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, An
         if flavor == "gpu":
             facts = {**facts, **environment.describe_gpu()}
             if facts["problem"] is None:
-                warm.touch_gpu()
+                # CUPTI in a process shuts out the profiler that may have started it.
+                warm.touch_gpu() if base_cache is None else warm.use_everything()
     frames.send(sock, {"hello": facts})
     if facts["problem"] is not None:
         return 0
@@ -271,6 +275,10 @@ class Worker:
         self.stage = "run"
         self._measurement = Measurement(self._entry, self._inputs, self._in_place, flush_bytes)
         return {}, []
+
+    def _do_first_call(self, _: list[Any]) -> Reply:
+        self.stage = "run"
+        return self._measurement.first_call(), []
 
     def _do_warm_up(self, _: list[Any], *, seconds: float, calls_limit: int) -> Reply:
         self.stage = "run"

@@ -106,6 +106,12 @@ def from_device(shared: Shared, device: str) -> torch.Tensor:
     return own
 
 
+def fill(pointer: int, size_bytes: int, stream: int) -> None:
+    """Set GPU memory to zero on a stream."""
+    zero = ctypes.c_ubyte(0)
+    _call("cuMemsetD8Async", ctypes.c_ulonglong(pointer), zero, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream))
+
+
 class _Location(ctypes.Structure):
     _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
 

@@ -16,6 +16,7 @@ import torch
 
 from . import share
 from .failures import Refused
+from .frames import DESCRIPTORS_LIMIT
 
 ALLOWED = "tensors, numbers, strings, booleans, None, torch dtypes, and lists, tuples and dicts of these"
 
@@ -131,7 +132,9 @@ def _tensor_fields(tensor: torch.Tensor, blobs: list[Any], *, stage: str, where:
     span = _span(plain)
     # The storage behind the view goes across as it lies, so that strides (and broadcasts) survive.
     flat = plain.as_strided((span,), (1,), plain.storage_offset())
-    blobs.append(_blob(flat))
+    # Only so many descriptors go with a frame.
+    shared = sum(isinstance(blob, share.Shared) for blob in blobs) < DESCRIPTORS_LIMIT
+    blobs.append(_blob(flat, shared=shared))
     return {
         "dtype": str(plain.dtype).removeprefix("torch."),
         "shape": list(plain.shape),
@@ -148,8 +151,8 @@ def _span(tensor: torch.Tensor) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _blob(flat: torch.Tensor) -> Any:
-    if flat.numel() * flat.element_size() < share.INLINE_BYTES:
+def _blob(flat: torch.Tensor, *, shared: bool) -> Any:
+    if not shared or flat.numel() * flat.element_size() < share.INLINE_BYTES:
         return _bytes(flat.cpu().contiguous())
     data = flat.contiguous().view(torch.uint8)
     return share.to_device(data) if data.is_cuda else share.to_memory(data)

@@ -55,6 +55,32 @@ def fill_cache(base: str | None, own: str) -> None:
         os.makedirs(own, exist_ok=True)
 
 
+def use_everything() -> None:
+    """What jobs do on the GPU, once, on a few elements: torch loads each of its kernels when it is first used.
+
+    Raises:
+        Exception: whatever goes wrong on a device or an installation that can't do this.
+    """
+    from . import cupti, judge, measure, share
+
+    touch_gpu()
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        values = torch.randn(LENGTH, device="cuda", dtype=dtype)
+        judge.compare(values, values.clone(), {str(dtype).removeprefix("torch."): {"rtol": 0.0, "atol": 0.0}})
+        # Opens cuBLAS, for references that multiply matrices.
+        torch.mm(values.reshape(-1, 8), values.reshape(8, -1))
+    shared = share.to_device(torch.zeros(share.INLINE_BYTES, dtype=torch.uint8, device="cuda"))
+    share.from_device(shared, "cuda:0")
+    os.close(shared.descriptor)
+    recording = cupti.recorder()
+    recording.start()
+    measure.L2Flush(LENGTH)()
+    measure.spin()
+    torch.cuda.synchronize()
+    recording.stop()
+    recording.read()
+
+
 def touch_gpu() -> None:
     """Make the CUDA context and run the known kernel on it.
 

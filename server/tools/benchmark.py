@@ -188,9 +188,10 @@ async def _measure(
     gpu: Gpu | None,
 ) -> tuple[CaseTimes, tuple[Comparison, list[float]] | None]:
     inputs = await tasks.make_inputs(case, secrets.randbelow(1 << 31))
-    await candidate.set_inputs(inputs)
     if other is not None:
+        # First, and copied by it before the candidate gets the same memory, to which it could write.
         await other.set_inputs(inputs)
+    await candidate.set_inputs(inputs)
     await _check(case, spec, tasks, candidate, other)
     timing = await time_entry(candidate, other)
     comparison = (compare(timing.pairs), log_ratios(timing.pairs)) if timing.pairs else None

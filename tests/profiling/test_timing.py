@@ -4,10 +4,10 @@ from typing import cast
 
 import pytest
 
-from tritonforge.profiling.timing import BLOCKS, CALLS_PER_BLOCK, Times, launch_bound, longest, time_entry
+from tritonforge.profiling.timing import FULL, Plan, Times, launch_bound, longest, time_entry
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.outcome import Kind
-from tritonforge.sandbox.workers import Block, KernelWorker, Sample, WarmUp
+from tritonforge.sandbox.workers import Block, FirstCall, KernelWorker, Sample, WarmUp
 
 pytestmark = pytest.mark.anyio
 
@@ -22,12 +22,17 @@ class FakeWorker:
         self.slow_call_us = slow_call_us
         self.activities = 1
         self.lost = 0
+        self.first_calls = 0
 
     async def prepare(self, flush_bytes: int) -> None:
         assert flush_bytes > 0
 
     async def warm_up(self, seconds: float, calls_limit: int) -> WarmUp:
-        return WarmUp(first_call_s=1.0, call_us=self.slow_call_us)
+        return WarmUp(call_us=self.slow_call_us)
+
+    async def first_call(self) -> FirstCall:
+        self.first_calls += 1
+        return FirstCall(first_call_s=1.0)
 
     async def block(self, calls: int, number: int) -> Block:
         self.diary.append((self.name, number))
@@ -45,18 +50,18 @@ async def test_each_block_calls_both_sides_early_and_late():
     diary: list[tuple[str, int]] = []
     candidate, baseline = FakeWorker("candidate", diary, 10.0), FakeWorker("baseline", diary, 20.0)
     timing = await time_entry(candidate.as_worker(), baseline.as_worker())
-    assert len(diary) == 4 * BLOCKS
+    assert len(diary) == 4 * FULL.blocks
     orders: set[tuple[str, ...]] = set()
-    for number in range(BLOCKS):
+    for number in range(FULL.blocks):
         names, numbers = zip(*diary[4 * number : 4 * number + 4], strict=True)
         assert set(numbers) == {number}
         assert names == tuple(reversed(names))
         orders.add(names)
     assert {order[0] for order in orders} <= {"candidate", "baseline"}
-    assert len(timing.pairs) == BLOCKS
+    assert len(timing.pairs) == FULL.blocks
     assert set(timing.pairs[0].candidate_us) == {10.0}
     assert set(timing.pairs[0].baseline_us) == {20.0}
-    assert len(timing.pairs[0].candidate_us) == 2 * CALLS_PER_BLOCK
+    assert len(timing.pairs[0].candidate_us) == 2 * FULL.calls_per_block
 
 
 async def test_which_side_begins_is_drawn_anew_for_each_block():
@@ -68,17 +73,31 @@ async def test_which_side_begins_is_drawn_anew_for_each_block():
     assert starts == {"a", "b"}
 
 
+async def test_each_side_compiles_once_before_anything_is_timed():
+    candidate, baseline = FakeWorker("candidate", [], 10.0), FakeWorker("baseline", [], 20.0)
+    await time_entry(candidate.as_worker(), baseline.as_worker())
+    assert (candidate.first_calls, baseline.first_calls) == (1, 1)
+
+
+async def test_a_smaller_plan_times_less():
+    plan = Plan(blocks=5, calls_per_block=4, call_times=3)
+    timing = await time_entry(FakeWorker("a", [], 1.0).as_worker(), FakeWorker("b", [], 1.0).as_worker(), plan)
+    assert len(timing.pairs) == 5
+    assert len(timing.pairs[0].candidate_us) == 8
+    assert len(timing.candidate.call_us) == 3
+
+
 async def test_without_a_baseline_there_are_times_and_no_pairs():
     timing = await time_entry(FakeWorker("candidate", [], 10.0).as_worker(), None)
     assert timing.baseline is None
     assert timing.pairs == []
-    assert len(timing.candidate.device_us) == 2 * BLOCKS * CALLS_PER_BLOCK
+    assert len(timing.candidate.device_us) == 2 * FULL.blocks * FULL.calls_per_block
 
 
 async def test_blocks_of_slow_kernels_hold_fewer_calls():
     slow = FakeWorker("candidate", [], 10_000.0, slow_call_us=10_000.0)
     timing = await time_entry(slow.as_worker(), None)
-    assert len(timing.candidate.device_us) == 2 * BLOCKS * 3
+    assert len(timing.candidate.device_us) == 2 * FULL.blocks * 3
 
 
 async def test_a_call_without_device_work_is_refused():

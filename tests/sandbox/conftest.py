@@ -1,20 +1,31 @@
 """Workers to test the sandbox with, and values to hand them without a task."""
 
+import json
+import os
 import struct
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from tritonforge.sandbox import process
 from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.executors.base import Job
+from tritonforge.sandbox.executors.cold import cold_worker
+from tritonforge.sandbox.executors.host import Host
+from tritonforge.sandbox.executors.local import LocalExecutor
+from tritonforge.sandbox.isolation import WORKER_FOLDER, Seal
 from tritonforge.sandbox.limits import Limits
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.process import WorkerProcess, start_worker
+from tritonforge.sandbox.process import WorkerProcess
 from tritonforge.sandbox.source import Source
+from tritonforge.sandbox.spares import Preloader, start_preloader
 from tritonforge.sandbox.task import Task
 from tritonforge.sandbox.workers import KernelWorker, TargetFacts, Values
 
@@ -22,19 +33,85 @@ H100 = TargetFacts(
     name="h100-sxm", capability=90, sm_count=132, shared_bytes_per_block=232_448, registers_per_sm=65_536
 )
 
-StartLight = Callable[..., AbstractAsyncContextManager[WorkerProcess]]
+Sort = Literal["sealed", "unsealed", "cold"]
+"""A forked spare in namespaces of its own, one without, or a process from nothing, sealed where that is possible."""
+Start = Callable[..., AbstractAsyncContextManager[WorkerProcess]]
 Load = Callable[..., Any]
 Floats = Callable[..., Values]
 
 LIGHT = """\
-import importlib, importlib.util, json, sys
+import importlib, importlib.util, json, os, sys, types
 spec = importlib.util.spec_from_file_location("worker_main", {main!r})
 main = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(main)
 main._load_package()
-importlib.import_module("tritonforge_worker.environment").describe = lambda role: {{"problem": None}}
+importlib.import_module("tritonforge_worker.environment").describe = lambda flavor: {{"problem": None}}
+cache = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own))
+sys.modules["tritonforge_worker.warm"] = cache
 sys.exit(importlib.import_module("tritonforge_worker.serve").main(json.loads(sys.argv[1])))
 """
+"""The real worker without its look at torch: it is there in milliseconds, and loads any kernel file."""
+
+
+def serving(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Have workers that start from nothing run this code in place of `worker/serve.py`; its options are its argument."""
+
+    def program(executable: str, name: str, options: dict[str, Any]) -> list[str]:
+        if name != "serve":
+            return process.program(executable, name, options)
+        return [executable, "-P", "-c", code, json.dumps(options)]
+
+    monkeypatch.setattr("tritonforge.sandbox.executors.cold.program", program)
+
+
+class Workers:
+    """Workers of every sort, each with limits of its own; preloaders start when the first of theirs is wanted."""
+
+    def __init__(self, host: Host, tasks: TaskGroup) -> None:
+        self._host = host
+        self._tasks = tasks
+        self._preloaders: dict[Sort, Preloader] = {}
+
+    @asynccontextmanager
+    async def start(self, sort: Sort, **limits: Any) -> AsyncGenerator[WorkerProcess]:
+        """A worker that runs a kernel file as it stands, its tensors on the CPU."""
+        chosen = Limits.model_validate(limits)
+        if sort == "cold":
+            self._host.limits = chosen
+            async with cold_worker(self._host, Job("cuda"), None) as worker:
+                yield worker
+            return
+        worker = await (await self._preloader(sort)).fork("cpu", None, chosen)
+        async with worker.attended():
+            await worker.begin("cuda", "cpu", None)
+            yield worker
+
+    async def close(self) -> None:
+        for preloader in self._preloaders.values():
+            await preloader.close()
+
+    async def _preloader(self, sort: Sort) -> Preloader:
+        if sort not in self._preloaders:
+            interpreter, seal = await self._host.ground()
+            if sort == "sealed" and not seal.sealed:
+                pytest.skip(f"this machine allows no sandbox: {seal.reason}")
+            chosen = seal if sort == "sealed" else Seal(None)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SECRET_TOKEN", "hunter2")
+                self._preloaders[sort] = await start_preloader(interpreter, "cpu", chosen, Limits(), self._tasks)
+        return self._preloaders[sort]
+
+
+@asynccontextmanager
+async def own_workers(*allowed: Path) -> AsyncGenerator[Workers]:
+    """Workers from preloaders that nobody else uses."""
+    async with anyio.create_task_group() as tasks:
+        workers = Workers(Host(sys.executable, Limits(), allowed=allowed), tasks)
+        try:
+            yield workers
+        finally:
+            await workers.close()
+            tasks.cancel_scope.cancel()
 
 
 @pytest.fixture(scope="session")
@@ -42,19 +119,49 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that workers can read, as after ``--allow-read``."""
+    folder = tmp_path_factory.mktemp("opened")
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+async def workers(opened: Path) -> AsyncGenerator[Workers]:
+    async with own_workers(opened) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="session")
+async def executor() -> AsyncGenerator[LocalExecutor]:
+    """Warm workers with the usual limits."""
+    async with LocalExecutor(Host(sys.executable, Limits()), spares=1) as executor:
+        yield executor
+
+
+@pytest.fixture(params=["sealed", "unsealed", "cold"])
+def sort(request: pytest.FixtureRequest) -> Sort:
+    """What is tested once with each sort of worker."""
+    return request.param
+
+
 @pytest.fixture
-def start_light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartLight:
-    """Starts the real worker without its look at torch: it is there in milliseconds and loads any kernel file."""
-    script = tmp_path / "light.py"
-    script.write_text(LIGHT.format(main=str(process.WORKER)))
-    monkeypatch.setattr(process, "WORKER", script)
+def start(sort: Sort, workers: Workers, light_cold: None) -> Start:
+    """Starts workers; takes limits by name."""
+    return partial(workers.start, sort)
 
-    @asynccontextmanager
-    async def start(**limits: Any) -> AsyncGenerator[WorkerProcess]:
-        async with start_worker(sys.executable, "light", limits=Limits.model_validate(limits)) as worker:
-            yield worker
 
-    return start
+@pytest.fixture
+def start_any(workers: Workers) -> Start:
+    """Starts workers of one sort, for what does not depend on how they are started and isolated."""
+    return partial(workers.start, "unsealed")
+
+
+@pytest.fixture
+def light_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that start from nothing do without torch."""
+    serving(monkeypatch, LIGHT.format(main=str(WORKER_FOLDER / "__main__.py")))
 
 
 @pytest.fixture
@@ -84,7 +191,7 @@ def floats() -> Floats:
 
     def make(*sizes: int) -> Values:
         blobs = [struct.pack(f"={size}f", *range(size)) for size in sizes]
-        return Values({"tuple": [vector(size, number) for number, size in enumerate(sizes)]}, blobs)
+        return Values({"tuple": [vector(size, number) for number, size in enumerate(sizes)]}, list(blobs))
 
     return make
 
@@ -95,10 +202,15 @@ def vector(size: int, blob: int) -> dict[str, Any]:
     return {"tensor": fields, "blob": blob}
 
 
+def open_descriptors() -> int:
+    """How many this process has open now, to compare with later."""
+    return len(os.listdir("/proc/self/fd"))
+
+
 SHORT_S = 2.0
-"""For what never ends: long enough for a light worker to load a file, short enough to wait for."""
+"""For what never ends: long enough for a worker to load a file, short enough to wait for."""
 FIND_SOCKET = """\
-import os, socket, stat, struct, json, sys, time
+import fcntl, os, signal, socket, stat, struct, json, sys
 FD = next(fd for fd in range(3, 256) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode))
 def send(data):
     while data:
@@ -106,7 +218,36 @@ def send(data):
 def frame(fields, magic=b"TFW1"):
     header = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     return struct.pack(">4sI", magic, len(header)) + header
+def memfd(size, seals=15):
+    descriptor = os.memfd_create("forged", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+def pass_on(fields, *descriptors):
+    data = frame(fields)
+    sent = socket.send_fds(socket.socket(fileno=os.dup(FD)), [data], descriptors)
+    send(data[sent:])
 """
+KERNEL_HEAD = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * 2, mask=mask)
+
+
+def launch(x, out, kernel=double, **more):
+    kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64, **more)
+    return out
+
+
+"""
+"""The top of a kernel file; an entry follows."""
 
 
 async def outcome(load: Load, worker: WorkerProcess, text: str) -> tuple[Kind, Problem]:

@@ -1,52 +1,32 @@
 """Capture: the launches of an entry, compiled for a target that this machine need not have."""
 
-import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from tests.sandbox.conftest import H100, Floats, Load, vector
+from tests.sandbox.conftest import H100, KERNEL_HEAD, Floats, Load, vector
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.workers import Capture, KernelWorker, TargetFacts, Values, capture_worker
 
 pytestmark = pytest.mark.anyio
 
-HEAD = """\
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * 2, mask=mask)
-
-
-def launch(x, out, kernel=double, **more):
-    kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64, **more)
-
-
-"""
-
 
 @pytest.fixture(scope="module")
-async def kernels() -> AsyncGenerator[KernelWorker]:
+async def kernels(executor: Executor) -> AsyncGenerator[KernelWorker]:
     """One worker for all files here: none of them does harm."""
-    async with capture_worker(sys.executable, limits=Limits(), target=H100) as worker:
+    async with capture_worker(executor, target=H100) as worker:
         yield worker
 
 
 @pytest.fixture
 def capture(kernels: KernelWorker, load: Load, floats: Floats):
-    """Loads `HEAD` and an entry, and captures one call of it on a vector of 1,000."""
+    """Loads `KERNEL_HEAD` and an entry, and captures one call of it on a vector of 1,000."""
 
     async def run(entry: str, inputs: Values | None = None, **task: Any) -> Capture:
-        await load(kernels, HEAD + entry, **task)
+        await load(kernels, KERNEL_HEAD + entry, **task)
         await kernels.set_inputs(inputs if inputs is not None else floats(1000))
         return await kernels.capture()
 
@@ -121,7 +101,7 @@ def entry(x):
 """
     launches = (await capture(entry)).launches
     assert [launch.kernel for launch in launches] == ["double", "add"]
-    assert [launch.line for launch in launches] == [6, HEAD.count("\n") + 1]
+    assert [launch.line for launch in launches] == [6, KERNEL_HEAD.count("\n") + 1]
 
 
 async def test_an_entry_without_a_launch_has_none(capture: Any) -> None:
@@ -129,7 +109,7 @@ async def test_an_entry_without_a_launch_has_none(capture: Any) -> None:
 
 
 async def test_each_capture_starts_anew(kernels: KernelWorker, load: Load, floats: Floats) -> None:
-    await load(kernels, HEAD + "def entry(x):\n    launch(x, torch.empty_like(x), num_warps=8)\n")
+    await load(kernels, KERNEL_HEAD + "def entry(x):\n    launch(x, torch.empty_like(x), num_warps=8)\n")
     for size in (64, 128):
         await kernels.set_inputs(floats(size))
         (launch,) = (await kernels.capture()).launches
@@ -198,10 +178,15 @@ async def test_what_only_a_gpu_can_answer_is_unsupported(refused: Any, host: str
     assert problem.line is not None
 
 
-async def test_device_properties_of_a_bare_architecture_are_unsupported(load: Load, floats: Floats) -> None:
+async def test_device_properties_of_a_bare_architecture_are_unsupported(
+    executor: Executor, load: Load, floats: Floats
+) -> None:
     bare = TargetFacts.model_validate({**H100.model_dump(), "name": "sm_80", "capability": 80, "sm_count": None})
-    async with capture_worker(sys.executable, limits=Limits(), target=bare) as kernels:
-        text = HEAD + "def entry(x):\n    if {ask}:\n        torch.cuda.get_device_properties(0)\n    launch(x, x)\n"
+    async with capture_worker(executor, target=bare) as kernels:
+        text = (
+            KERNEL_HEAD
+            + "def entry(x):\n    if {ask}:\n        torch.cuda.get_device_properties(0)\n    launch(x, x)\n"
+        )
         await load(kernels, text.format(ask=False))
         await kernels.set_inputs(floats(64))
         captured = await kernels.capture()
@@ -279,7 +264,7 @@ def entry(x):
     kind, problem = await refused(entry)
     assert (kind, problem.stage, problem.file) == (Kind.COMPILE_ERROR, "compile", "kernel.py")
     assert "UNKNOWN is not defined" in problem.message
-    assert problem.line == HEAD.count("\n") + 4
+    assert problem.line == KERNEL_HEAD.count("\n") + 4
     assert f"> {problem.line:4d} |     return y * UNKNOWN" in problem.excerpt
 
 
@@ -302,7 +287,7 @@ def entry(x):
     kind, problem = await refused(entry)
     assert kind is Kind.COMPILE_ERROR
     assert "the block is too small" in problem.message
-    assert problem.line == HEAD.count("\n") + 3
+    assert problem.line == KERNEL_HEAD.count("\n") + 3
 
 
 async def test_too_many_threads_are_a_launch_error(refused: Any) -> None:

@@ -1,55 +1,36 @@
 """The interpreter: kernels run on the CPU, and what it would get wrong is refused."""
 
 import struct
-import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from tests.sandbox.conftest import H100, Floats, Load, vector
+from tests.sandbox.conftest import H100, KERNEL_HEAD, Floats, Load, vector
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind, Problem
+from tritonforge.sandbox.protocol import Blob
 from tritonforge.sandbox.workers import KernelWorker, Values, interpreter_worker
 
 pytestmark = pytest.mark.anyio
 
-HEAD = """\
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * 2, mask=mask)
-
-
-def launch(x, out, kernel=double, **more):
-    kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64, **more)
-    return out
-
-
-"""
 DOUBLED = [2.0 * number for number in range(100)]
 
 
 @pytest.fixture(scope="module")
-async def kernels() -> AsyncGenerator[KernelWorker]:
+async def kernels(executor: Executor) -> AsyncGenerator[KernelWorker]:
     """One worker for all files here: none of them does harm."""
-    async with interpreter_worker(sys.executable, limits=Limits(), target=H100) as worker:
+    async with interpreter_worker(executor, target=H100) as worker:
         yield worker
 
 
 @pytest.fixture
 def call(kernels: KernelWorker, load: Load, floats: Floats):
-    """Loads `HEAD` and an entry, and calls it on a vector of 100."""
+    """Loads `KERNEL_HEAD` and an entry, and calls it on a vector of 100."""
 
     async def run(entry: str, inputs: Values | None = None, **task: Any) -> Values:
-        await load(kernels, HEAD + entry, **task)
+        await load(kernels, KERNEL_HEAD + entry, **task)
         await kernels.set_inputs(inputs if inputs is not None else floats(100))
         return await kernels.call()
 
@@ -68,7 +49,8 @@ def refused(call: Any):
     return run
 
 
-def numbers(blob: bytes) -> list[float]:
+def numbers(blob: Blob) -> list[float]:
+    assert isinstance(blob, bytes)
     return list(struct.unpack(f"={len(blob) // 4}f", blob))
 
 
@@ -199,7 +181,7 @@ async def test_a_dot_of_bf16_is_unsupported_and_not_wrong(refused: Any) -> None:
     kind, problem = await refused(DOT.format(kind="bfloat16"))
     assert (kind, problem.stage) == (Kind.UNSUPPORTED, "run")
     assert "tl.dot on bf16 operands" in problem.message
-    assert problem.line == HEAD.count("\n") + 5
+    assert problem.line == KERNEL_HEAD.count("\n") + 5
 
 
 @pytest.mark.parametrize(
@@ -236,7 +218,7 @@ async def test_an_exception_in_a_kernel_is_placed_in_it(refused: Any, body: str,
     kind, problem = await refused(entry + "def entry(x):\n    launch(x, x, odd)\n")
     assert kind is Kind.RUNTIME_ERROR
     assert words in problem.message
-    assert (problem.file, problem.line) == ("kernel.py", HEAD.count("\n") + line)
+    assert (problem.file, problem.line) == ("kernel.py", KERNEL_HEAD.count("\n") + line)
     assert problem.likely_fix
 
 

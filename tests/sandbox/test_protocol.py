@@ -1,36 +1,52 @@
 """Frames: nothing that a worker sends is believed before it has been checked."""
 
+import fcntl
+import gc
 import json
+import mmap
+import os
 import random
 import socket
 import struct
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import UNIXSocketStream
 
 from tritonforge.sandbox import protocol
 from tritonforge.sandbox.errors import ProtocolViolation
-from tritonforge.sandbox.protocol import HEADER_LIMIT_BYTES, MAGIC, PREFIX, pack_header, unpack_header
+from tritonforge.sandbox.protocol import (
+    DESCRIPTORS_LIMIT,
+    HEADER_LIMIT_BYTES,
+    MAGIC,
+    PREFIX,
+    BlobSize,
+    SharedBlob,
+    pack_header,
+    unpack_header,
+)
 
 pytestmark = pytest.mark.anyio
 LIMIT = 1000
 
 
 @asynccontextmanager
-async def pair() -> AsyncGenerator[tuple[SocketStream, SocketStream]]:
+async def pair() -> AsyncGenerator[tuple[UNIXSocketStream, UNIXSocketStream]]:
     ours, theirs = socket.socketpair()
-    async with await SocketStream.from_socket(ours) as near, await SocketStream.from_socket(theirs) as far:
+    async with await UNIXSocketStream.from_socket(ours) as near, await UNIXSocketStream.from_socket(theirs) as far:
         yield near, far
 
 
-async def received(data: bytes) -> protocol.Frame:
+async def received(data: bytes, descriptors: Sequence[int] = ()) -> protocol.Frame:
     """What the parent makes of these bytes, after which the worker has closed its end."""
     async with pair() as (near, far):
-        await far.send(data)
+        if descriptors:
+            await far.send_fds(data, descriptors)
+        else:
+            await far.send(data)
         await far.aclose()
         return await protocol.receive(near, LIMIT)
 
@@ -104,6 +120,16 @@ async def test_what_is_no_frame_is_refused_before_more_is_read(data: bytes) -> N
         (b'{"blobs": [1001]}', "more data than the 1,000 bytes that are allowed"),
         (b'{"blobs": [500, 501]}', "more data than the 1,000 bytes that are allowed"),
         (b'{"blobs": [' + b"9" * 4300 + b", " + b"9" * 4300 + b"]}", "more data than"),
+        (b'{"blobs": [{}]}', "shared blob that is malformed"),
+        (b'{"blobs": [{"size": 1}]}', "shared blob that is malformed"),
+        (b'{"blobs": [{"size": 1, "kind": null}]}', "shared blob that is malformed"),
+        (b'{"blobs": [{"size": 1, "kind": "disk"}]}', "shared blob that is malformed"),
+        (b'{"blobs": [{"size": 1, "kind": "memory", "more": 1}]}', "shared blob that is malformed"),
+        (b'{"blobs": [{"size": -1, "kind": "memory"}]}', "no size"),
+        (b'{"blobs": [{"size": true, "kind": "memory"}]}', "no size"),
+        (b'{"blobs": [{"size": {"size": 1}, "kind": "memory"}]}', "no size"),
+        (b'{"blobs": [500, {"size": 501, "kind": "device"}]}', "more data than the 1,000 bytes that are allowed"),
+        (b'{"blobs": [{"size": 1, "kind": "memory"}]}', "announced a shared blob and passed no descriptor"),
     ],
 )
 async def test_a_malformed_header_is_refused(header: bytes, message: str) -> None:
@@ -130,7 +156,10 @@ def test_random_bytes_are_a_header_or_refused() -> None:
 
 def test_headers_with_random_damage_are_a_header_or_refused() -> None:
     random_ = random.Random(20_250_102)
-    sound = b'{"ok": true, "launches": [{"grid": [1, 2, 3], "x": null}], "tree": {"value": 1.5}, "blobs": [12, 345]}'
+    sound = (
+        b'{"ok": true, "launches": [{"grid": [1, 2, 3], "x": null}], "tree": {"value": 1.5}, '
+        b'"blobs": [12, 345, {"size": 60, "kind": "memory"}]}'
+    )
     for _ in range(3000):
         damaged = bytearray(sound)
         for _ in range(random_.randrange(1, 6)):
@@ -152,8 +181,9 @@ def with_refusal(header: bytes) -> None:
     except ProtocolViolation:
         return
     assert "blobs" not in fields
-    assert all(size >= 0 for size in sizes)
-    assert sum(sizes) <= LIMIT
+    found = [size if isinstance(size, int) else size["size"] for size in sizes]
+    assert all(isinstance(size, int) and size >= 0 for size in found)
+    assert sum(map(int, found)) <= LIMIT
 
 
 def deep(levels: int) -> Any:
@@ -169,3 +199,167 @@ def deep(levels: int) -> Any:
 def test_data_that_json_cannot_carry_is_refused_and_not_sent_on(value: Any) -> None:
     with pytest.raises(ProtocolViolation, match="can't be passed on"):
         pack_header({"tree": value}, [])
+
+
+SEALED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+def memory_file(data: bytes, seals: int = SEALED) -> int:
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(descriptor, data)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+def content(blob: protocol.Blob) -> bytes:
+    """What a shared blob holds, as another worker would read it."""
+    assert isinstance(blob, SharedBlob)
+    with mmap.mmap(blob.descriptor, blob.size_bytes, access=mmap.ACCESS_READ) as mapping:
+        return mapping[:]
+
+
+@contextmanager
+def all_closed() -> Generator[list[int]]:
+    """Takes descriptors to close at the end; whatever else was opened inside must be closed by then."""
+    before = set(os.listdir("/proc/self/fd"))
+    passed: list[int] = []
+    yield passed
+    gc.collect()
+    for descriptor in passed:
+        os.close(descriptor)
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def announced(*sizes: BlobSize) -> bytes:
+    return pack_header({"ok": True}, sizes)
+
+
+def memory(size: int) -> BlobSize:
+    return {"size": size, "kind": "memory"}
+
+
+async def test_shared_blobs_arrive_among_others_in_their_order() -> None:
+    with all_closed() as passed:
+        passed += [memory_file(b"first"), memory_file(b"second"), os.open(os.devnull, os.O_RDONLY)]
+        data = announced(2, memory(5), memory(6), 1, {"size": 7, "kind": "device"}) + b"abc"
+        fields, blobs = await received(data, passed)
+        assert fields == {"ok": True}
+        assert [blobs[0], blobs[3]] == [b"ab", b"c"]
+        assert [content(blob) for blob in blobs[1:3]] == [b"first", b"second"]
+        device = blobs[4]
+        assert isinstance(device, SharedBlob)
+        assert (device.kind, device.size_bytes) == ("device", 7)
+        assert not os.get_inheritable(device.descriptor)
+        del blobs, device
+
+
+async def test_a_shared_blob_is_passed_on_without_its_bytes() -> None:
+    with all_closed() as passed:
+        passed.append(memory_file(bytes(100 << 20)))
+        blob = SharedBlob(os.dup(passed[0]), 100 << 20, "memory")
+        async with pair() as (near, far):
+            # With nobody reading, it must fit into the socket's buffer.
+            await protocol.send(far, {"op": "judge"}, [b"x", blob])
+            fields, blobs = await protocol.receive(near, 1 << 30)
+        assert fields == {"op": "judge"}
+        assert blobs[0] == b"x"
+        assert isinstance(blobs[1], SharedBlob)
+        assert os.fstat(blobs[1].descriptor).st_ino == os.fstat(passed[0]).st_ino
+        del blob, blobs
+
+
+@pytest.mark.parametrize(
+    "seals",
+    [0, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_WRITE, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL],
+    ids=["none", "may be written to", "may shrink", "both"],
+)
+async def test_a_memory_file_that_its_sender_can_still_change_is_refused(seals: int) -> None:
+    with all_closed() as passed:
+        passed.append(memory_file(b"data", seals))
+        with pytest.raises(ProtocolViolation, match="not sealed"):
+            await received(announced(memory(4)), passed)
+
+
+@pytest.mark.parametrize("size", [0, 3, 5])
+async def test_a_memory_file_of_another_size_than_announced_is_refused(size: int) -> None:
+    with all_closed() as passed:
+        passed.append(memory_file(b"data"))
+        with pytest.raises(ProtocolViolation, match="not of the announced size"):
+            await received(announced(memory(size)), passed)
+
+
+async def test_a_descriptor_of_something_else_is_refused() -> None:
+    with all_closed() as passed:
+        passed += [*os.pipe(), os.open("/proc/self/status", os.O_RDONLY), os.open("/", os.O_RDONLY)]
+        for descriptor in passed:
+            with pytest.raises(ProtocolViolation, match="no memory file"):
+                await received(announced(memory(0)), [descriptor])
+
+
+async def test_a_descriptor_too_few_is_refused_and_the_others_are_closed() -> None:
+    with all_closed() as passed:
+        passed.append(memory_file(b"data"))
+        with pytest.raises(ProtocolViolation, match="passed no descriptor"):
+            await received(announced(memory(4), memory(4)), passed)
+
+
+@pytest.mark.parametrize(
+    ("data", "refusal"),
+    [
+        (announced(), None),
+        (announced(memory(4)), None),
+        (announced(4) + b"data", None),
+        (announced(memory(4))[:-1], anyio.EndOfStream),
+        (announced(4) + b"dat", anyio.EndOfStream),
+        (b"T", anyio.EndOfStream),
+        (b"HTTP/1.1 200 OK", ProtocolViolation),
+        (frame(b"{"), ProtocolViolation),
+        (announced(1001), ProtocolViolation),
+    ],
+)
+async def test_descriptors_that_nothing_announced_are_closed(data: bytes, refusal: type[Exception] | None) -> None:
+    with all_closed() as passed:
+        passed += [memory_file(b"data") for _ in range(3)]
+        if refusal is None:
+            await received(data, passed)
+        else:
+            with pytest.raises(refusal):
+                await received(data, passed)
+
+
+async def test_descriptors_that_come_after_the_prefix_are_not_taken() -> None:
+    data = announced(memory(4))
+    with all_closed() as passed:
+        passed.append(memory_file(b"data"))
+        async with pair() as (near, far):
+            await far.send(data[: PREFIX.size])
+            await far.send_fds(data[PREFIX.size :], passed)
+            with pytest.raises(ProtocolViolation, match="passed no descriptor"):
+                await protocol.receive(near, LIMIT)
+
+
+async def test_as_many_descriptors_as_a_frame_may_have_arrive() -> None:
+    with all_closed() as passed:
+        passed += [memory_file(bytes([number])) for number in range(DESCRIPTORS_LIMIT)]
+        _, blobs = await received(announced(*[memory(1)] * DESCRIPTORS_LIMIT), passed)
+        assert b"".join(map(content, blobs)) == bytes(range(DESCRIPTORS_LIMIT))
+        del blobs
+
+
+@pytest.mark.parametrize("more", [1, 3])
+async def test_more_descriptors_than_a_frame_may_have_are_refused_and_closed(more: int) -> None:
+    with all_closed() as passed:
+        passed += [memory_file(b"x") for _ in range(DESCRIPTORS_LIMIT + more)]
+        with pytest.raises(ProtocolViolation, match="passed no descriptor"):
+            await received(announced(*[memory(1)] * (DESCRIPTORS_LIMIT + more)), passed)
+
+
+async def test_a_receiver_that_is_cancelled_keeps_no_descriptor() -> None:
+    with all_closed() as passed:
+        passed.append(memory_file(b"data"))
+        async with pair() as (near, far), anyio.create_task_group() as tasks:
+            # The blob's last byte never comes.
+            await far.send_fds(announced(memory(4), 4) + b"dat", passed)
+            tasks.start_soon(protocol.receive, near, LIMIT)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()

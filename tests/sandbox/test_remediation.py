@@ -7,15 +7,22 @@ import pytest
 
 from tritonforge.sandbox.advice import ADVICE
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.remediation import OUTPUT_SHOWN, explain_death, explain_failure, explain_timeout
+from tritonforge.sandbox.remediation import (
+    OUTPUT_SHOWN,
+    explain_death,
+    explain_failure,
+    explain_memory,
+    explain_timeout,
+)
 
 FAILURE: dict[str, Any] = {
     "stage": "run", "kind": None, "exception": "ValueError", "bases": ["ValueError", "Exception", "BaseException"],
     "message": "odd", "file": "kernel.py", "line": 7, "excerpt": ">    7 | raise ValueError('odd')",
 }  # fmt: skip
 OPERATIONS = [
-    "start", "load_task", "make_inputs", "work", "expect", "expect_from", "judge", "load_kernel", "set_inputs",
-    "capture", "call", "prepare", "warm_up", "block", "call_times", "profile",
+    "start", "begin", "probe_device", "load_task", "make_inputs", "work", "expect", "expect_from", "judge",
+    "load_kernel", "set_inputs", "capture", "call", "prepare", "first_call", "warm_up", "block", "call_times",
+    "profile",
 ]  # fmt: skip
 
 
@@ -181,6 +188,46 @@ def test_a_death_says_how_the_process_ended(returncode: int | None, kind: Kind, 
     assert found is kind
     assert problem.stage == "run"
     assert words in problem.message
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_that_takes_too_much_memory_is_named_with_the_figure_and_a_fix(operation: str) -> None:
+    problem = explain_memory(operation, "5 bytes of host memory, of 4 that are allowed", "last words")
+    assert problem.message.endswith(" was killed: it took 5 bytes of host memory, of 4 that are allowed")
+    assert "allocate less" in (problem.likely_fix or "")
+    assert problem.output == "last words"
+
+
+def test_memory_is_told_with_its_stage() -> None:
+    assert explain_memory("call", "too much", "").stage == "run"
+    assert explain_memory("expect", "too much", "").message == "the reference was killed: it took too much"
+
+
+@pytest.mark.parametrize(
+    ("oom_killed", "kind", "words"),
+    [
+        (True, Kind.OUT_OF_MEMORY, "running the entry was killed (SIGKILL), most likely for using too much memory"),
+        (None, Kind.OUT_OF_MEMORY, "running the entry was killed (SIGKILL), most likely for using too much memory"),
+        (False, Kind.RUNTIME_ERROR, "the process ended during running the entry (killed by SIGKILL)"),
+    ],
+)
+def test_a_kill_is_put_down_to_memory_unless_the_kernel_says_otherwise(
+    oom_killed: bool | None, kind: Kind, words: str
+) -> None:
+    found, problem = explain_death("call", -signal.SIGKILL, "last words", oom_killed=oom_killed)
+    assert (found, problem.stage, problem.message, problem.output) == (kind, "run", words, "last words")
+    assert "itself" in (problem.likely_cause or "")
+    assert problem.likely_fix
+
+
+@pytest.mark.parametrize("returncode", [-signal.SIGSEGV, 0, 3, None])
+def test_memory_that_ran_out_explains_no_other_death(returncode: int | None) -> None:
+    for oom_killed in (True, False):
+        assert explain_death("call", returncode, "", oom_killed=oom_killed)[0] is Kind.RUNTIME_ERROR
+
+
+def test_a_start_that_was_killed_stays_unavailable() -> None:
+    assert explain_death("start", -signal.SIGKILL, "", oom_killed=False)[0] is Kind.UNAVAILABLE
 
 
 @pytest.mark.parametrize("returncode", [-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, 139])

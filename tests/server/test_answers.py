@@ -23,7 +23,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(state_dir=tmp_path_factory.mktemp("app") / "state")
 
 
-# What the tools found, once for all the tests below: each needs workers, which take seconds to start.
+# What the tools found, once for all the tests below: the first workers of a server take seconds to start.
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,16 @@ async def test_the_target_is_described_with_its_peaks_and_what_works_here(result
     interpreter = content["checks"][0]
     assert (interpreter["name"], interpreter["status"]) == ("worker interpreter", "ok")
     assert interpreter["detail"] in content["summary"]
+
+
+@pytest.mark.usefixtures("sandbox")
+async def test_the_layers_of_isolation_are_told_in_text_and_in_structure(results: dict[str, CallToolResult]) -> None:
+    content, text = content_of(results["hardware"]), text_of(results["hardware"])
+    (isolation,) = [check for check in content["checks"] if check["name"] == "isolation"]
+    assert isolation["detail"].startswith("sandboxed")
+    assert f"{isolation['status']}: isolation: {isolation['detail']}" in text
+    for layer in ("processes", "files", "writing", "network", "capabilities", "new privileges", "user"):
+        assert f"{layer}: " in isolation["detail"]
 
 
 async def test_a_compiled_kernel_comes_with_its_facts_and_the_first_thing_to_mend(

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import SIN, without_gpu
-from tests.server.test_stdio import DEADLINE_S, left_in, wait_for_end
+from tests.server.conftest import DEADLINE_S, SIN, descendants, left_in, wait_for_end, without_gpu, without_sandbox
 from tritonforge import __version__
-from tritonforge.server.cli import FAILED, MISUSE, OK, parse_arguments
+from tritonforge.sandbox.rehearsal import REMEDY
+from tritonforge.server.cli import FAILED, MISUSE, OK, parse_arguments, run
 from tritonforge.server.results import Result
+from tritonforge.server.settings import Settings
 
 SCHEMA: dict[str, Any] = {
     "properties": {
@@ -211,6 +212,66 @@ def test_the_interpreter_of_the_environment_is_used(tmp_path: Path, bare_python:
     assert done.returncode == FAILED
 
 
+@pytest.mark.parametrize(
+    ("words", "folders"),
+    [
+        (["doctor"], []),
+        (["--allow-read", "/a", "doctor"], ["/a"]),
+        (["doctor", "--allow-read", "/a", "--allow-read=/b"], ["/a", "/b"]),
+        (["--allow-read", "/a", "--allow-read", "/b", "doctor", "--allow-read", "/c"], ["/a", "/b", "/c"]),
+    ],
+)
+def test_folders_to_be_read_add_up_before_and_after_the_command(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], folders: list[str]
+) -> None:
+    seen = settings_of(monkeypatch, words)
+    assert seen.allow_read == tuple(map(Path, folders))
+    assert not seen.require_sandbox
+
+
+@pytest.mark.parametrize("words", [["--require-sandbox", "doctor"], ["doctor", "--require-sandbox"]])
+def test_a_sandbox_is_required_before_or_after_the_command(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    assert settings_of(monkeypatch, words).require_sandbox
+
+
+def settings_of(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> Settings:
+    """What a command line makes of itself, with doctor taken out."""
+    seen: list[Settings] = []
+
+    async def doctor(settings: Settings, as_json: bool) -> int:
+        seen.append(settings)
+        return OK
+
+    monkeypatch.setattr("tritonforge.server.doctor.doctor", doctor)
+    monkeypatch.setattr("tritonforge.server.cli._own_signals", lambda: None)
+    monkeypatch.delenv("TRITONFORGE_ALLOW_READ", raising=False)
+    monkeypatch.delenv("TRITONFORGE_REQUIRE_SANDBOX", raising=False)
+    assert run(words) == OK
+    return seen[0]
+
+
+def test_a_sandbox_that_is_required_and_not_to_be_had_stops_calls_and_is_missing_to_doctor(tmp_path: Path) -> None:
+    environment = without_sandbox(tmp_path)
+    call = ["call", "compile_kernel", "--kernel", SIN["kernel"], "--task", SIN["task"], "--target", "h100", "--json"]
+    done = command_line(*call, "--require-sandbox", state=tmp_path / "state", **environment)
+    result = json.loads(done.stdout)
+    assert result["kind"] == "unavailable"
+    assert result["next_step"] == result["problem"]["likely_fix"] == REMEDY
+    assert done.returncode == FAILED
+    done = command_line("doctor", state=tmp_path / "state", TRITONFORGE_REQUIRE_SANDBOX="1", **environment)
+    assert "MISSING  isolation: a sandbox is required" in done.stdout
+    assert f"-> {REMEDY}" in done.stdout
+    assert done.returncode == FAILED
+
+
+def test_a_sandbox_that_is_not_to_be_had_is_a_limit_to_doctor_where_none_is_required(tmp_path: Path) -> None:
+    environment = without_sandbox(tmp_path)
+    done = command_line("doctor", state=tmp_path, TRITONFORGE_REQUIRE_SANDBOX="", **environment)
+    assert "limited  isolation: kernels run in processes of their own" in done.stdout
+    assert f"-> {REMEDY}" in done.stdout
+    assert done.returncode == OK
+
+
 def test_a_state_folder_that_cannot_be_written_is_an_outcome_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = command_line(
@@ -224,49 +285,52 @@ def test_a_state_folder_that_cannot_be_written_is_an_outcome_with_the_remedy(tmp
     assert done.returncode == FAILED
 
 
-FAKE_WORKER = """#!{python}
-import json, os, signal, socket, sys
-sys.path.append(os.path.dirname(sys.argv[-2]))
-import frames
-sock = socket.socket(fileno=json.loads(sys.argv[-1])["socket"])
-frames.send(sock, {{"hello": {{"problem": None}}}})
-frames.receive(sock)
+TELLING = """
 with open({fifo!r}, "w") as told:
-    told.write(str(os.getpid()))
-signal.pause()
+    told.write("running")
+while True:
+    pass
 """
-"""Stands in for an interpreter: takes the first request, says so, and never answers."""
+"""A kernel file that says that it is being loaded, and never ends."""
 
 
+@pytest.mark.parametrize("sandbox", ["as the machine is", "without a sandbox"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_interrupted_leaves_no_worker_and_no_scratch(tmp_path: Path, number: signal.Signals) -> None:
-    fifo, python, scratch = tmp_path / "started", tmp_path / "python", tmp_path / "scratch"
-    os.mkfifo(fifo)
-    python.write_text(FAKE_WORKER.format(python=sys.executable, fifo=str(fifo)))
-    python.chmod(0o755)
+def test_a_command_that_is_interrupted_leaves_no_process_and_no_scratch(
+    tmp_path: Path, number: signal.Signals, sandbox: str
+) -> None:
+    scratch, opened = tmp_path / "scratch", tmp_path / "opened"
     scratch.mkdir()
-    started = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    opened.mkdir()
+    # Also for a worker that is nobody.
+    opened.chmod(0o755)
+    fifo = opened / "told"
+    os.mkfifo(fifo)
+    fifo.chmod(0o666)
+    told = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    environment = {} if sandbox == "as the machine is" else without_sandbox(tmp_path)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tritonforge.server", "call", "compile_kernel", "--python", str(python),
-         "--kernel", SIN["kernel"], "--task", SIN["task"], "--target", "h100"],
+        [sys.executable, "-m", "tritonforge.server", "call", "compile_kernel", "--allow-read", str(opened),
+         "--kernel", TELLING.format(fifo=str(fifo)), "--task", SIN["task"], "--target", "h100"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(scratch)},
+        env={**os.environ, "TRITONFORGE_STATE_DIR": str(tmp_path / "state"), "TMPDIR": str(scratch), **environment},
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        ready, _, _ = select.select([started, process.stdout], [], [], DEADLINE_S)
-        assert ready == [started], "no worker was asked for anything"
-        worker = int(os.read(started, 100))
-        assert left_in(scratch)
+        ready, _, _ = select.select([told, process.stdout], [], [], DEADLINE_S)
+        assert ready == [told], "no kernel was loaded"
+        running = descendants(process.pid)
+        assert running
+        assert left_in(scratch) or sandbox == "as the machine is"
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 128 + number
         assert (stdout, stderr) == (b"", b"")
-        wait_for_end([worker])
+        wait_for_end(running)
         assert left_in(scratch) == []
     finally:
-        os.close(started)
+        os.close(told)
         process.kill()
         process.communicate()
 

@@ -7,6 +7,10 @@ import pytest
 
 from tests.server.test_services import BROKEN, CPU_ONLY, WITH_GPU
 from tritonforge.profiling.hardware.detect import DetectedGpu, Detection
+from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.isolation import Layer, Seal
+from tritonforge.sandbox.outcome import Kind, Problem
+from tritonforge.sandbox.rehearsal import NO_BWRAP, REMEDY
 from tritonforge.sandbox.workers import Environment
 from tritonforge.server import machine
 from tritonforge.server.machine import Check, inspect
@@ -30,6 +34,15 @@ DRIVER = Detection(
     ]
 )
 
+FILES = Layer(name="files", holds=True, detail="read-only system folders, no home")
+NETWORK = Layer(name="network", holds=True, detail="nothing in it")
+SEALED = Seal("/usr/bin/bwrap", layers=(FILES, NETWORK))
+UNSEALED = Seal(None, reason=NO_BWRAP)
+REFUSED = Stopped(
+    Kind.UNAVAILABLE,
+    Problem(stage="environment", message=f"a sandbox is required and there is none: {NO_BWRAP}", likely_fix=REMEDY),
+)
+
 Checks = Callable[..., Awaitable[dict[str, Check]]]
 
 
@@ -38,12 +51,22 @@ def checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Checks:
     """Inspects a made-up machine; its checks by name."""
 
     async def inspected(
-        found: Environment, *, driver: Detection = NO_DRIVER, ncu: str | None = None, restricted: bool | None = False
+        found: Environment,
+        *,
+        driver: Detection = NO_DRIVER,
+        ncu: str | None = None,
+        restricted: bool | None = False,
+        isolation: Seal | Stopped = SEALED,
     ) -> dict[str, Check]:
         services = Services(Settings(state_dir=tmp_path))
 
         async def environment() -> Environment:
             return found
+
+        async def seal() -> Seal:
+            if isinstance(isolation, Stopped):
+                raise isolation
+            return isolation
 
         async def detect() -> Detection:
             return driver
@@ -54,6 +77,7 @@ def checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Checks:
             path.write_text(ncu)
             path.chmod(0o755)
         monkeypatch.setattr(services, "environment", environment)
+        monkeypatch.setattr(services.executor, "seal", seal)
         monkeypatch.setattr(machine, "detect", detect)
         monkeypatch.setattr(machine, "find_ncu", lambda: path)
         monkeypatch.setattr(machine, "counters_restricted", lambda: restricted)
@@ -62,9 +86,15 @@ def checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Checks:
     return inspected
 
 
-async def test_a_machine_with_everything_has_only_the_isolation_to_point_out(checks: Checks) -> None:
-    found = await checks(WITH_GPU, driver=DRIVER, ncu="#!/bin/sh\necho 'Version 2025.3.1.0 (build 36398880)'\n")
-    assert {name for name, check in found.items() if check.status != "ok"} == {"isolation"}
+@pytest.mark.parametrize(
+    ("isolation", "to_point_out"), [(SEALED, set[str]()), (UNSEALED, {"isolation"})], ids=["sandbox", "no sandbox"]
+)
+async def test_a_machine_with_everything_has_only_a_missing_sandbox_to_point_out(
+    checks: Checks, isolation: Seal, to_point_out: set[str]
+) -> None:
+    ncu = "#!/bin/sh\necho 'Version 2025.3.1.0 (build 36398880)'\n"
+    found = await checks(WITH_GPU, driver=DRIVER, ncu=ncu, isolation=isolation)
+    assert {name for name, check in found.items() if check.status != "ok"} == to_point_out
     assert found["worker interpreter"].detail == "Python 3.12.1, torch 2.9.0, triton 3.5.0 (/opt/python)"
     assert "NVIDIA H200" in found["driver"].detail
     assert "580.159" in found["driver"].detail
@@ -73,7 +103,7 @@ async def test_a_machine_with_everything_has_only_the_isolation_to_point_out(che
 
 
 async def test_without_a_gpu_the_main_job_still_works_and_the_rest_has_a_remedy(checks: Checks) -> None:
-    found = await checks(CPU_ONLY)
+    found = await checks(CPU_ONLY, isolation=UNSEALED)
     assert found["worker interpreter"].status == "ok"
     for name in ("driver", "GPU in torch", "Nsight Compute", "GPU counters", "isolation"):
         assert found[name].status == "limited"
@@ -119,3 +149,33 @@ async def test_a_profiler_of_unknown_version_is_still_one(checks: Checks) -> Non
     profiler = (await checks(WITH_GPU, driver=DRIVER, ncu="#!/bin/sh\necho nothing\n"))["Nsight Compute"]
     assert profiler.status == "ok"
     assert "unknown version" in profiler.detail
+
+
+async def test_a_sandbox_is_told_with_each_of_its_layers(checks: Checks) -> None:
+    isolation = (await checks(CPU_ONLY, isolation=SEALED))["isolation"]
+    assert isolation.status == "ok"
+    assert isolation.remedy is None
+    for layer in SEALED.layers:
+        assert f"{layer.name}: {layer.detail}" in isolation.detail
+
+
+async def test_a_layer_that_does_not_hold_is_told_before_those_that_do(checks: Checks) -> None:
+    broken = Layer(name="user", holds=False, detail="runs as user 0")
+    isolation = (await checks(CPU_ONLY, isolation=Seal("/usr/bin/bwrap", layers=(FILES, broken))))["isolation"]
+    assert isolation.status == "limited"
+    assert not isolation.required
+    assert isolation.detail.startswith("sandboxed, but for user: runs as user 0.")
+    assert isolation.detail.endswith(f"files: {FILES.detail}")
+
+
+async def test_without_a_sandbox_it_is_said_what_kernels_may_do_and_how_to_get_one(checks: Checks) -> None:
+    isolation = (await checks(CPU_ONLY, isolation=UNSEALED))["isolation"]
+    assert (isolation.status, isolation.required, isolation.remedy) == ("limited", False, REMEDY)
+    assert "with this user's rights" in isolation.detail
+    assert NO_BWRAP in isolation.detail
+
+
+async def test_a_sandbox_that_is_required_and_not_to_be_had_is_missing(checks: Checks) -> None:
+    isolation = (await checks(CPU_ONLY, isolation=REFUSED))["isolation"]
+    assert (isolation.status, isolation.required, isolation.remedy) == ("missing", True, REMEDY)
+    assert NO_BWRAP in isolation.detail

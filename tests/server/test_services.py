@@ -1,4 +1,5 @@
-"""What the tools share: the interpreter is looked at once, and a missing GPU is said with its remedy."""
+"""What the tools share: the interpreter is looked at once, a missing GPU is said with its remedy, and so are others
+on the GPU."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,15 @@ import anyio
 import pytest
 
 from tritonforge.profiling.hardware.catalog import resolve_target
+from tritonforge.sandbox import nvml
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.executors.base import Device, Executor
+from tritonforge.sandbox.lease import Leases, Sharing
+from tritonforge.sandbox.nvml import GpuProcess
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.workers import Environment, GpuFacts
 from tritonforge.server import services as services_module
-from tritonforge.server.services import Services, target_facts
+from tritonforge.server.services import Services, Shared, target_facts
 from tritonforge.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -46,8 +50,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     def set_up(*found: Environment, driver: bool) -> list[str]:
         probed: list[str] = []
 
-        async def probe(python: str, *, limits: Limits) -> Environment:
-            probed.append(python)
+        async def probe(executor: Executor) -> Environment:
+            probed.append(executor.python)
             await anyio.lowlevel.checkpoint()
             return found[min(len(probed), len(found)) - 1]
 
@@ -167,3 +171,104 @@ def test_workers_learn_of_a_target_what_code_generation_needs() -> None:
 
 def test_a_bare_architecture_has_no_number_of_sms() -> None:
     assert target_facts(resolve_target("sm_90")).sm_count is None
+
+
+# The GPU's lease, and who else uses it.
+
+GPU = Device(index=0, uuid="GPU-7", name="NVIDIA H200", memory_bytes=H200.memory_bytes)
+ALONE = Sharing(foreign=[], checked=True, reason=None)
+UNCHECKED = Sharing(foreign=[], checked=False, reason="the driver does not tell")
+
+
+def shared_with(*others: tuple[int, str | None]) -> Sharing:
+    foreign = [GpuProcess(pid=pid, name=name, memory_bytes=None) for pid, name in others]
+    return Sharing(foreign=foreign, checked=True, reason=None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (ALONE, ALONE, None),
+        (ALONE, None, None),
+        (shared_with((7, "trainer")), ALONE, "trainer (pid 7)"),
+        (ALONE, shared_with((7, "trainer")), "trainer (pid 7)"),
+        (shared_with((9, None)), shared_with((7, "trainer"), (9, None)), "trainer (pid 7), unknown (pid 9)"),
+        (UNCHECKED, shared_with((7, "trainer")), "trainer (pid 7)"),
+        (UNCHECKED, ALONE, "could not be checked: the driver does not tell"),
+        (ALONE, UNCHECKED, "could not be checked: the driver does not tell"),
+    ],
+    ids=["alone", "so far", "before", "after", "both", "unchecked, others", "unchecked before", "unchecked after"],
+)
+def test_a_measurement_is_noted_to_be_disturbed_by_who_was_seen_before_or_after_it(
+    before: Sharing, after: Sharing | None, said: str | None
+) -> None:
+    note = Shared(before, after).note
+    if said is None:
+        assert note is None
+    else:
+        assert note is not None
+        assert note.endswith(said)
+
+
+def test_of_many_others_a_few_are_named() -> None:
+    note = Shared(shared_with(*((pid, f"job{pid}") for pid in range(1, 100)))).note
+    assert note is not None
+    assert "job5 (pid 5)" in note
+    assert "job6" not in note
+
+
+async def test_before_and_after_a_measurement_the_device_is_looked_at(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [ALONE, shared_with((7, "trainer"))]
+    looked_at: list[str] = []
+
+    def sharing(uuid: str, own: set[int]) -> Sharing:
+        looked_at.append(uuid)
+        return looks.pop(0)
+
+    monkeypatch.setattr(services_module, "sharing", sharing)
+    async with services.measuring(GPU) as shared:
+        assert looked_at == ["GPU-7"]
+        assert shared.note is None
+    assert looked_at == ["GPU-7", "GPU-7"]
+    assert "trainer (pid 7)" in str(shared.note)
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[nvml.GpuDevice]:
+    """What the driver's management library shows from now on; locks are kept in a folder of this test."""
+    shown: list[nvml.GpuDevice] = []
+    monkeypatch.setattr(nvml, "devices", lambda: list(shown))
+    monkeypatch.setattr(services_module, "Leases", lambda: Leases(tmp_path))
+    return shown
+
+
+async def test_without_a_device_there_is_no_turn_on_one(devices: list[nvml.GpuDevice], services: Services) -> None:
+    with pytest.raises(Stopped) as raised:
+        async with services.gpu_turn():
+            pytest.fail("a turn on no device")
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert "no GPU is visible" in raised.value.problem.message
+
+
+async def test_one_evaluation_at_a_time_has_the_device_also_among_several_servers(
+    devices: list[nvml.GpuDevice], tmp_path: Path
+) -> None:
+    devices.append(nvml.GpuDevice(index=0, uuid="GPU-7", name="NVIDIA H200", memory_total_bytes=143_771 << 20))
+    inside, most = 0, 0
+
+    async def evaluate(services: Services) -> None:
+        nonlocal inside, most
+        async with services.gpu_turn() as device:
+            assert device.uuid == "GPU-7"
+            inside += 1
+            most = max(most, inside)
+            await anyio.lowlevel.checkpoint()
+            inside -= 1
+
+    async with anyio.create_task_group() as group:
+        for services in (Services(Settings(state_dir=tmp_path)), Services(Settings(state_dir=tmp_path))):
+            for _ in range(3):
+                group.start_soon(evaluate, services)
+    assert (inside, most) == (0, 1)

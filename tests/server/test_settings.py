@@ -63,6 +63,41 @@ def test_the_home_of_an_unknown_user_is_no_crash() -> None:
     assert from_environment(state_dir="~no.such.user/state", environment={}).state_dir.name == "state"
 
 
+def test_without_anything_given_no_sandbox_is_required_and_no_folder_opened() -> None:
+    settings = from_environment(environment={})
+    assert settings.require_sandbox is False
+    assert settings.allow_read == ()
+
+
+@pytest.mark.parametrize(("value", "required"), [("1", True), ("yes", True), ("0", False), ("", False)])
+def test_a_sandbox_can_be_required_by_the_environment(value: str, required: bool) -> None:
+    assert from_environment(environment={"TRITONFORGE_REQUIRE_SANDBOX": value}).require_sandbox is required
+
+
+def test_a_sandbox_that_is_required_by_the_command_line_is_not_waived_by_the_environment() -> None:
+    settings = from_environment(require_sandbox=True, environment={"TRITONFORGE_REQUIRE_SANDBOX": "0"})
+    assert settings.require_sandbox is True
+
+
+def test_folders_of_the_environment_are_opened_beside_those_of_the_command_line() -> None:
+    settings = from_environment(
+        allow_read=["/mine", "/mine too"], environment={"TRITONFORGE_ALLOW_READ": "/first:/second"}
+    )
+    assert settings.allow_read == (Path("/mine"), Path("/mine too"), Path("/first"), Path("/second"))
+
+
+@pytest.mark.parametrize("value", ["", ":", "::"])
+def test_empty_parts_of_the_environment_open_nothing(value: str) -> None:
+    assert from_environment(environment={"TRITONFORGE_ALLOW_READ": value}).allow_read == ()
+
+
+def test_a_folder_to_be_read_is_found_from_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    settings = from_environment(allow_read=["kernels"], environment={"TRITONFORGE_ALLOW_READ": "~/lib"})
+    assert settings.allow_read == (tmp_path / "kernels", Path("/home/someone/lib"))
+
+
 def test_settings_are_immutable_and_refuse_unknown_names() -> None:
     with pytest.raises(ValidationError):
         Settings().__setattr__("target", "h200")

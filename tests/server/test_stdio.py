@@ -13,13 +13,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.server.conftest import SIN, without_gpu
+from tests.server.conftest import DEADLINE_S, SIN, descendants, left_in, wait_for_end, without_gpu, without_sandbox
 from tritonforge import __version__
 
 TOOLS: Final = ["hardware_spec", "compile_kernel", "run_correctness", "benchmark", "profile_ncu"]
 PROMPTS: Final = ["optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate"]
-DEADLINE_S: Final = 120.0
-"""Far beyond what anything here takes: a server that hangs fails its test instead of stopping the suite."""
 
 PRINTING: Final = """
 import os
@@ -28,11 +26,18 @@ print('{"jsonrpc": "2.0", "id": 1, "result": "forged while loading"}')
 os.write(1, b"straight to descriptor 1\\n")
 os.system("echo from a child")
 """
-ENDLESS: Final = """
-def sin(x):
-    while True:
-        pass
+NAMED: Final = """
+with open("/proc/self/comm", "w") as name:
+    name.write({name!r})
 """
+"""Gives the worker's process a name that can be seen from outside, whatever it sees of itself."""
+ENDLESS: Final = {
+    "kernel": NAMED.format(name="our kernel") + "def sin(x):\n    while True:\n        pass\n",
+    "task": Path(SIN["task"]).read_text() + NAMED.format(name="our task"),
+    "cases": ["small"],
+    "target": "h100",
+}
+"""A call whose kernel is loaded once its first case is reported, and which then never ends."""
 
 Message = dict[str, Any]
 
@@ -40,14 +45,14 @@ Message = dict[str, Any]
 class StdioServer:
     """A running server; what it writes is checked line by line."""
 
-    def __init__(self, scratch: Path, *options: str) -> None:
+    def __init__(self, scratch: Path, **environment: str) -> None:
         self.scratch = scratch
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tritonforge.server", "--state-dir", str(scratch / "state"), *options],
+            [sys.executable, "-m", "tritonforge.server", "--state-dir", str(scratch / "state")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "TMPDIR": str(scratch)},
+            env={**os.environ, "TMPDIR": str(scratch), **environment},
             cwd=scratch,
         )
         self._buffer = b""
@@ -120,18 +125,14 @@ class StdioServer:
         self.send("notifications/initialized", notification=True)
         return hello
 
+    def processes(self) -> dict[int, str]:
+        """All that it has started and that still runs, with their names."""
+        return descendants(self._process.pid)
+
     def workers(self) -> list[int]:
-        """Its child processes that still run."""
-        found: list[int] = []
-        for entry in Path("/proc").iterdir():
-            try:
-                # After the command, which may contain anything: state, then the parent's id.
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            except (OSError, ValueError):
-                continue
-            if int(parent) == self._process.pid and state != "Z":
-                found.append(int(entry.name))
-        return found
+        """The workers of an endless call: the task's and the kernel's."""
+        found = {name: pid for pid, name in self.processes().items()}
+        return [found["our task"], found["our kernel"]]
 
     def close_input(self) -> None:
         assert self._process.stdin is not None
@@ -161,30 +162,15 @@ class StdioServer:
             pipe.close()
 
 
-def wait_for_end(pids: list[int]) -> None:
-    """Wait until none of these processes is left."""
-    deadline = time.monotonic() + DEADLINE_S
-    for pid in pids:
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            assert select.select([descriptor], [], [], deadline - time.monotonic())[0], f"process {pid} goes on"
-        finally:
-            os.close(descriptor)
-
-
-def left_in(scratch: Path) -> list[str]:
-    return sorted(path.name for path in scratch.glob("tritonforge-*"))
+Starter = Callable[..., StdioServer]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], StdioServer]]:
+def start(tmp_path: Path) -> Iterator[Starter]:
     servers: list[StdioServer] = []
 
-    def started() -> StdioServer:
-        servers.append(StdioServer(tmp_path))
+    def started(**environment: str) -> StdioServer:
+        servers.append(StdioServer(tmp_path, **environment))
         return servers[-1]
 
     yield started
@@ -193,13 +179,13 @@ def start(tmp_path: Path) -> Iterator[Callable[[], StdioServer]]:
 
 
 @pytest.fixture
-def server(start: Callable[[], StdioServer]) -> StdioServer:
+def server(start: Starter) -> StdioServer:
     started = start()
     started.initialize()
     return started
 
 
-def test_a_client_is_greeted_and_finds_five_tools_and_five_prompts(start: Callable[[], StdioServer]) -> None:
+def test_a_client_is_greeted_and_finds_five_tools_and_five_prompts(start: Starter) -> None:
     server = start()
     hello = server.initialize()
     assert hello["protocolVersion"] == "2025-11-25"
@@ -243,17 +229,17 @@ def test_all_five_tools_answer_and_only_messages_are_on_the_wire_while_the_kerne
     assert server.call("hardware_spec", {"target": "h200"})["target"]["name"] == "h200"
     artifact = server.request("resources/read", {"uri": compiled["artifacts"][0]})["contents"][0]
     assert "tt.func" in artifact["text"]
+    waiting = server.processes()
+    assert waiting
     server.close_input()
     assert server.end() == 0
+    wait_for_end(waiting)
     assert left_in(server.scratch) == []
 
 
 def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(server: StdioServer) -> None:
-    number = server.start_call(
-        "compile_kernel", {"kernel": ENDLESS, "task": SIN["task"], "cases": ["small"], "target": "h100"}
-    )
+    number = server.start_call("compile_kernel", ENDLESS)
     workers = server.workers()
-    assert workers
     server.send("notifications/cancelled", {"requestId": number, "reason": "no patience"}, notification=True)
     wait_for_end(workers)
     other = server.send("tools/call", {"name": "hardware_spec", "arguments": {"target": "no such GPU"}})
@@ -269,20 +255,50 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(server: StdioS
     assert left_in(server.scratch) == []
 
 
-@pytest.mark.parametrize("how", ["input closed", "SIGTERM", "SIGINT"])
-def test_a_server_that_ends_during_a_call_leaves_no_worker_and_no_scratch(server: StdioServer, how: str) -> None:
-    server.start_call("compile_kernel", {"kernel": ENDLESS, "task": SIN["task"], "cases": ["small"], "target": "h100"})
-    workers = server.workers()
-    assert workers
+@pytest.fixture(params=["as the machine is", "without a sandbox"])
+def any_server(request: pytest.FixtureRequest, start: Starter, tmp_path: Path) -> StdioServer:
+    started = start(**({} if request.param == "as the machine is" else without_sandbox(tmp_path)))
+    started.initialize()
+    return started
+
+
+@pytest.mark.parametrize("how", ["input closed", "SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_server_that_ends_during_a_call_leaves_no_process_and_no_scratch(any_server: StdioServer, how: str) -> None:
+    any_server.start_call("compile_kernel", ENDLESS)
+    running = any_server.processes()
+    assert set(any_server.workers()) < set(running)
     if how == "input closed":
-        server.close_input()
-        assert server.end() == 0
+        any_server.close_input()
+        assert any_server.end() == 0
     else:
         number = signal.Signals[how]
-        server.send_signal(number)
-        assert server.end() == 128 + number
-    wait_for_end(workers)
-    assert left_in(server.scratch) == []
+        any_server.send_signal(number)
+        assert any_server.end() == 128 + number
+    wait_for_end(running)
+    assert left_in(any_server.scratch) == []
+
+
+def test_a_server_that_is_killed_leaves_no_process_and_its_scratch_to_the_next_one(
+    any_server: StdioServer, start: Starter
+) -> None:
+    any_server.start_call("compile_kernel", ENDLESS)
+    running = any_server.processes()
+    assert set(any_server.workers()) < set(running)
+    any_server.send_signal(signal.SIGKILL)
+    assert any_server.end() == -signal.SIGKILL
+    wait_for_end(running)
+    start().initialize()
+    assert left_in(any_server.scratch) == []
+
+
+def test_a_server_leaves_the_scratch_of_another_one_alone(start: Starter, tmp_path: Path) -> None:
+    first = start(**without_sandbox(tmp_path))
+    first.initialize()
+    first.start_call("compile_kernel", ENDLESS)
+    used = left_in(tmp_path)
+    assert used
+    start().initialize()
+    assert left_in(tmp_path) == used
 
 
 def test_a_server_whose_input_closes_while_a_worker_starts_ends_cleanly(server: StdioServer) -> None:

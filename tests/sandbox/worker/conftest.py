@@ -8,20 +8,20 @@ from types import ModuleType
 
 import pytest
 
-from tritonforge.sandbox.process import WORKER
+from tritonforge.sandbox.isolation import WORKER_FOLDER
 
 
 @pytest.fixture(scope="session")
 def worker() -> ModuleType:
     """The package; its modules are attributes."""
-    spec = importlib.util.spec_from_file_location("worker_main", WORKER)
+    spec = importlib.util.spec_from_file_location("worker_main", WORKER_FOLDER / "__main__.py")
     assert spec is not None
     assert spec.loader is not None
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
     main._load_package()
     package = importlib.import_module("tritonforge_worker")
-    for name in ("environment", "failures", "frames", "judge", "load", "remap", "task", "values"):
+    for name in ("environment", "failures", "frames", "judge", "load", "remap", "share", "task", "values"):
         setattr(package, name, importlib.import_module(f"tritonforge_worker.{name}"))
     return package
 
@@ -32,6 +32,11 @@ def failures(worker):
 
 
 @pytest.fixture(scope="session")
+def frames(worker):
+    return worker.frames
+
+
+@pytest.fixture(scope="session")
 def judge(worker):
     return worker.judge
 
@@ -39,6 +44,11 @@ def judge(worker):
 @pytest.fixture(scope="session")
 def load(worker):
     return worker.load
+
+
+@pytest.fixture(scope="session")
+def share(worker):
+    return worker.share
 
 
 @pytest.fixture(scope="session")

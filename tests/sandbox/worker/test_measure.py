@@ -1,12 +1,12 @@
 # pyright: basic
 # The worker's modules have no name that a type checker could resolve: they are loaded from their folder.
-"""Which device activities belong to a timed call, from the profiler's records: no GPU is needed to tell."""
+"""Which device activities belong to a timed call, from CUPTI's records: no GPU is needed to tell."""
 
+import ctypes
 import importlib
-from dataclasses import dataclass
+import struct
 
 import pytest
-from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage]
 
 
 @pytest.fixture(scope="module")
@@ -14,97 +14,111 @@ def measure(worker):
     return importlib.import_module("tritonforge_worker.measure")
 
 
-@dataclass
-class Event:
-    """One record, with the accessors of the profiler's own."""
-
-    its_name: str
-    its_start_ns: int
-    its_duration_ns: int
-    its_correlation: int = 0
-    on_device: bool = False
-
-    def name(self):
-        return self.its_name
-
-    def start_ns(self):
-        return self.its_start_ns
-
-    def duration_ns(self):
-        return self.its_duration_ns
-
-    def correlation_id(self):
-        return self.its_correlation
-
-    def device_type(self):
-        return DeviceType.CUDA if self.on_device else DeviceType.CPU
+@pytest.fixture(scope="module")
+def cupti(worker):
+    return importlib.import_module("tritonforge_worker.cupti")
 
 
-def launch(start_ns, correlation, name="cuLaunchKernelEx"):
-    return Event(name, start_ns, 5, correlation)
+@pytest.fixture(scope="module")
+def records(measure, cupti):
+    """Two timed calls of two kernels each; a flush before each, what is not timed between them, two spins at the end."""
+    activity = cupti.Activity
+
+    def mark(start_ns, correlation):
+        return activity("Memset", start_ns, start_ns + 5, correlation, measure.MARK_BYTES)
+
+    return [
+        activity("flush", 20, 520, 1, None), mark(525, 2),
+        activity("first", 540, 640, 3, None), activity("second", 660, 720, 4, None), mark(725, 5),
+        activity("late", 730, 740, 6, None),
+        activity("flush", 750, 1190, 7, None), mark(1192, 8),
+        activity("first", 1200, 1310, 9, None), activity("second", 1310, 1380, 10, None), mark(1385, 11),
+        activity("spin", 1400, 1500, 12, None), activity("spin", 1600, 1900, 13, None),
+    ]  # fmt: skip
 
 
-def kernel(name, start_ns, duration_ns, correlation):
-    return Event(name, start_ns, duration_ns, correlation, on_device=True)
-
-
-# Two timed calls of two kernels each; a flush before each; the device runs behind the host.
-RECORDS = [
-    launch(10, 1, "cudaLaunchKernel"), kernel("flush", 20, 500, 1),
-    Event("BIG_OP", 100, 50),
-    launch(110, 2), kernel("first", 520, 100, 2),
-    launch(120, 3), kernel("second", 640, 60, 3),
-    launch(160, 4, "cudaLaunchKernel"), kernel("flush", 700, 500, 4),
-    Event("BIG_OP", 200, 50),
-    launch(210, 5), kernel("first", 1200, 110, 5),
-    launch(249, 6), kernel("second", 1310, 70, 6),
-    # What does not count: the marker's shadow on the device, an operator with a launch's number, a later launch.
-    Event("BIG_OP", 520, 180, 2, on_device=True), Event("aten::empty", 215, 3, 1), launch(260, 7),
-    kernel("later", 2000, 9, 7),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_call_has_the_activities_that_its_own_launches_started(measure, order):
-    calls = measure._activities(RECORDS[::order], "BIG_OP")
+def test_a_call_has_the_activities_between_its_marks(measure, records):
+    calls, _ = measure._between_marks(records)
     assert [[activity.name for activity in call] for call in calls] == [["first", "second"]] * 2
 
 
-def test_times_are_summed_and_spanned_in_microseconds(measure):
-    first, second = (measure._sample(call) for call in measure._activities(RECORDS, "BIG_OP"))
+def test_what_comes_after_the_last_mark_is_kept_apart(measure, records):
+    _, after = measure._between_marks(records)
+    assert [activity.name for activity in after] == ["spin", "spin"]
+
+
+def test_times_are_summed_and_spanned_in_microseconds(measure, records):
+    first, second = (measure._sample(call) for call in measure._between_marks(records)[0])
     assert first == {"kernel_us": 0.16, "device_us": 0.18, "activities": 2}
     assert second == {"kernel_us": 0.18, "device_us": 0.18, "activities": 2}
 
 
-def test_kernels_are_averaged_over_the_calls(measure):
-    means = measure._means_us(measure._activities(RECORDS, "BIG_OP"))
+def test_kernels_are_averaged_over_the_calls(measure, records):
+    means = measure._means_us(measure._between_marks(records)[0])
     assert means == pytest.approx({"first": 0.105, "second": 0.065})
 
 
-def test_one_launch_can_start_many_activities_as_a_graph_does(measure):
-    records = [Event("BIG_OP", 0, 50), launch(10, 1, "cudaGraphLaunch"), kernel("a", 20, 5, 1), kernel("b", 30, 5, 1)]
-    (call,) = measure._activities(records, "BIG_OP")
-    assert measure._sample(call) == {"kernel_us": 0.01, "device_us": 0.015, "activities": 2}
+def test_a_fill_of_another_size_is_part_of_the_call(measure, cupti):
+    mark = cupti.Activity("Memset", 0, 1, 1, measure.MARK_BYTES)
+    fill = cupti.Activity("Memset", 2, 4, 2, 4096)
+    calls, _ = measure._between_marks([mark, fill, mark._replace(correlation=3)])
+    assert [measure._sample(call)["activities"] for call in calls] == [1]
 
 
-def test_a_call_that_puts_nothing_on_the_device_has_no_activity(measure):
-    (call,) = measure._activities([Event("BIG_OP", 0, 50)], "BIG_OP")
+def test_a_call_that_puts_nothing_on_the_device_has_no_activity(measure, cupti):
+    mark = cupti.Activity("Memset", 0, 1, 1, measure.MARK_BYTES)
+    (call,) = measure._between_marks([mark, mark])[0]
     assert measure._sample(call) == {"kernel_us": 0.0, "device_us": 0.0, "activities": 0}
 
 
-def test_the_clock_is_told_by_the_difference_of_two_waits(measure):
+def test_without_marks_there_are_no_samples(measure):
+    assert measure._between_marks([]) == ([], [])
+
+
+def test_a_call_whose_second_mark_was_lost_is_no_sample(measure, records):
+    lost = [activity for activity in records if activity.correlation != 11]
+    assert len(measure._between_marks(lost)[0]) == 1
+
+
+def test_the_clock_is_told_by_the_difference_of_two_waits(measure, cupti):
     short, long = measure.SPIN_CYCLES
     overhead_ns = 1500
-    records = [
-        Event("SM_CLOCK", 0, 50),
-        launch(10, 1),
-        kernel("spin", 100, short / 1.5 + overhead_ns, 1),
-        launch(20, 2),
-        kernel("spin", 90_000, long / 1.5 + overhead_ns, 2),
+    spins = [
+        cupti.Activity("spin", 100, 100 + short / 1.5 + overhead_ns, 1, None),
+        cupti.Activity("spin", 90_000, 90_000 + long / 1.5 + overhead_ns, 2, None),
     ]
-    assert measure._clock_hz(records) == pytest.approx(1.5e9)
+    assert measure._clock_hz(spins) == pytest.approx(1.5e9)
 
 
-@pytest.mark.parametrize("records", [[], [Event("SM_CLOCK", 0, 50)], [Event("SM_CLOCK", 0, 50), launch(10, 1)]])
-def test_a_clock_that_was_not_recorded_is_unknown(measure, records):
-    assert measure._clock_hz(records) is None
+def test_a_clock_that_was_not_recorded_is_unknown(measure, cupti):
+    assert measure._clock_hz([]) is None
+    assert measure._clock_hz([cupti.Activity("spin", 0, 9, 1, None)]) is None
+
+
+@pytest.fixture
+def reader(cupti):
+    """A recorder without the library: only its reading of records."""
+    found = cupti.Recorder.__new__(cupti.Recorder)
+    found._names = {}
+    return found
+
+
+def test_a_kernel_record_is_read_where_cupti_puts_it(cupti, reader):
+    name = ctypes.create_string_buffer(b"_Z3addPf")
+    record = bytearray(160)
+    struct.pack_into("I", record, 0, cupti.CONCURRENT_KERNEL)
+    struct.pack_into("QQ", record, 16, 1000, 3500)
+    struct.pack_into("I", record, 92, 77)
+    struct.pack_into("Q", record, 104, ctypes.addressof(name))
+    held = ctypes.create_string_buffer(bytes(record))
+    assert reader._parse(ctypes.addressof(held)) == cupti.Activity("add(float*)", 1000, 3500, 77, None)
+
+
+@pytest.mark.parametrize(("kind", "byte", "name"), [(1, 8, "Memcpy DtoD"), (1, 99, "Memcpy"), (2, 0, "Memset")])
+def test_a_copy_or_fill_record_is_read_with_its_size(cupti, reader, kind, byte, name):
+    record = bytearray(96)
+    struct.pack_into("IB", record, 0, kind, byte)
+    struct.pack_into("QQQ", record, 8, 4099, 10, 30)
+    struct.pack_into("I", record, 44, 5)
+    held = ctypes.create_string_buffer(bytes(record))
+    assert reader._parse(ctypes.addressof(held)) == cupti.Activity(name, 10, 30, 5, 4099)

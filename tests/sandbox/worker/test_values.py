@@ -4,7 +4,10 @@
 
 import json
 import math
+import os
+import socket
 import struct
+import threading
 from typing import NamedTuple
 
 import pytest
@@ -103,6 +106,71 @@ def test_a_broadcast_travels_as_the_one_element_that_it_is(values):
     blobs = []
     values.encode(torch.ones(1).expand(1 << 30), blobs, stage="run", where="output")
     assert [blob.nbytes for blob in blobs] == [4]
+
+
+@pytest.fixture
+def crossed(values, frames):
+    """Encodes and decodes through a real socket; the tree, the blobs on arrival, and the value."""
+
+    def run(value):
+        near, far = socket.socketpair()
+        with near, far:
+            blobs = []
+            tree = values.encode(value, blobs, stage="run", where="output")
+            sending = threading.Thread(target=frames.send, args=(near, {"tree": tree}, blobs))
+            sending.start()
+            frame = frames.receive(far)
+            sending.join()
+            values.release()
+            try:
+                return frame.fields["tree"], frame.blobs, values.decode(frame.fields["tree"], frame.blobs, "cpu")
+            finally:
+                for blob in frame.blobs:
+                    if isinstance(blob, values.share.Shared):
+                        os.close(blob.descriptor)
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[1:, ::2]], ids=["whole", "turned", "cut"])
+def test_a_large_tensor_of_every_dtype_comes_back_unchanged_as_a_memory_file(crossed, share, dtype, view):
+    tensor = view(numbers(dtype, 300, 400))
+    _, (blob,), got = crossed(tensor)
+    assert isinstance(blob, share.Shared)
+    assert blob.kind == "memory"
+    assert same(got, tensor)
+
+
+def test_large_tensors_alone_leave_the_frame(crossed, share):
+    limit = share.INLINE_BYTES
+    value = [numbers(torch.uint8, size) for size in (limit - 1, limit, 0, limit + 1)]
+    _, blobs, got = crossed(value)
+    assert [isinstance(blob, share.Shared) for blob in blobs] == [False, True, False, True]
+    assert all(same(*each) for each in zip(got, value, strict=True))
+
+
+def test_more_large_tensors_than_a_frame_takes_descriptors_for_all_come_back(crossed, frames, share):
+    value = [numbers(torch.uint8, share.INLINE_BYTES) for _ in range(frames.DESCRIPTORS_LIMIT + 5)]
+    _, blobs, got = crossed(value)
+    assert sum(isinstance(blob, share.Shared) for blob in blobs) == frames.DESCRIPTORS_LIMIT
+    assert all(same(*each) for each in zip(got, value, strict=True))
+
+
+def test_gpu_memory_is_refused_where_there_is_no_gpu(values, share, failures):
+    tree = {"tensor": {"dtype": "uint8", "shape": [4], "stride": [1], "device": "cuda", "requires_grad": False}}
+    with pytest.raises(failures.Refused, match="came as GPU memory to a worker without a GPU"):
+        values.decode({**tree, "blob": 0}, [share.Shared(0, 4, "device")], "cpu")
+
+
+def test_a_forged_tensor_never_reaches_beyond_a_memory_file(values, share):
+    shared = share.to_memory(torch.zeros(16, dtype=torch.uint8))
+    fields = {"dtype": "float32", "shape": [5], "stride": [1], "device": "cpu", "requires_grad": False}
+    try:
+        with pytest.raises(RuntimeError):
+            values.decode({"tensor": fields, "blob": 0}, [shared], "cpu")
+    finally:
+        os.close(shared.descriptor)
 
 
 def test_nan_payloads_signed_zeros_and_infinities_come_back_bit_for_bit(round_trip):
