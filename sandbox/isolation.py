@@ -106,6 +106,12 @@ def _links(path: Path) -> list[Path]:
     return [*found, Path(os.path.realpath(path))]
 
 
+def _installation(tool: str) -> set[str]:
+    """The folder that a program lies in, with what came with it; where it lies in a `bin`, the folder around that."""
+    folders = {Path(tool).parent, Path(os.path.realpath(tool)).parent}
+    return {str(folder.parent if folder.name == "bin" else folder) for folder in folders}
+
+
 def _inner(prefix: Path) -> set[Path]:
     return {prefix / name for name in ("bin", "lib", "lib64")}
 
@@ -153,9 +159,10 @@ class Seal:
         """Whether workers are in namespaces of their own."""
         return self.bwrap is not None
 
-    def layout(self, interpreter: Interpreter, environment: dict[str, str]) -> Layout:
-        """What workers of this interpreter see."""
-        readable = needed_paths((*interpreter.paths, str(WORKER_FOLDER)), environment, self.allowed)
+    def layout(self, interpreter: Interpreter, environment: dict[str, str], tool: str | None = None) -> Layout:
+        """What workers of this interpreter see, and with them a tool that starts one."""
+        installed = () if tool is None else _installation(tool)
+        readable = needed_paths((*interpreter.paths, str(WORKER_FOLDER), *installed), environment, self.allowed)
         return Layout(readable, self.device_nodes)
 
     def masks(self, layout: Layout) -> tuple[Path, ...]:

@@ -68,13 +68,14 @@ def sweep() -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove one folder; OSError where it is not to be removed."""
-    facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+    if not stat.S_ISDIR(folder.lstat().st_mode):
         return
     # What a kernel put in its place must neither lead elsewhere nor block.
     lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        # The folder itself may have been given to its worker.
+        if os.fstat(lock).st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)

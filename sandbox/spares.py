@@ -139,6 +139,8 @@ class Preloader:
     async def _send(self, request: dict[str, Any], descriptors: list[int]) -> None:
         try:
             async with self._sending:
+                if not self.alive:
+                    raise self.failure("the preloader has ended")
                 await anyio.wait_writable(self._control)
                 socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
         except OSError as error:

@@ -1,5 +1,6 @@
 """The examples show what their docstrings say: to the compiler, and to whoever checks them."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,34 +27,34 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(state_dir=tmp_path)
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Client]:
+    async with Client(build_server(Settings(state_dir=tmp_path_factory.mktemp("state")))) as connected:
+        yield connected
 
 
-async def call_for_both(settings: Settings, tool: str, name: str, **arguments: Any) -> tuple[Any, Any]:
+async def call_for_both(client: Client, tool: str, name: str, **arguments: Any) -> tuple[Any, Any]:
     """A tool's structured results for an example's baseline and candidate, made at the same time."""
     found: Results = {}
     task = str(EXAMPLES / name / "task.py")
-    async with Client(build_server(settings)) as client:
 
-        async def call(part: str) -> None:
-            kernel = str(EXAMPLES / name / f"{part}.py")
-            result = await client.call_tool(tool, {"kernel": kernel, "task": task, **arguments})
-            assert not result.is_error, result.content
-            found[part] = cast(dict[str, Any], result.structured_content)
+    async def call(part: str) -> None:
+        kernel = str(EXAMPLES / name / f"{part}.py")
+        result = await client.call_tool(tool, {"kernel": kernel, "task": task, **arguments})
+        assert not result.is_error, result.content
+        found[part] = cast(dict[str, Any], result.structured_content)
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(call, "baseline")
-            group.start_soon(call, "candidate")
+    async with anyio.create_task_group() as group:
+        group.start_soon(call, "baseline")
+        group.start_soon(call, "candidate")
     for result in found.values():
         assert result["kind"] == "ok", result["summary"]
     return found["baseline"], found["candidate"]
 
 
-async def compiled(settings: Settings, name: str) -> tuple[Any, Any, set[str], set[str]]:
+async def compiled(client: Client, name: str) -> tuple[Any, Any, set[str], set[str]]:
     """The launches of baseline and candidate for the H100, and the observations on each."""
-    results = await call_for_both(settings, "compile_kernel", name, target="h100", cases=[LARGEST[name]])
+    results = await call_for_both(client, "compile_kernel", name, target="h100", cases=[LARGEST[name]])
     for result in results:
         assert len(result["launches"]) == 1
         assert result["launches"][0]["spill_bytes"] == 0
@@ -63,8 +64,8 @@ async def compiled(settings: Settings, name: str) -> tuple[Any, Any, set[str], s
     return baseline, candidate, ids[0], ids[1]
 
 
-async def test_the_first_sine_is_seen_to_have_too_small_a_block(settings: Settings) -> None:
-    baseline, candidate, seen, seen_after = await compiled(settings, "sin")
+async def test_the_first_sine_is_seen_to_have_too_small_a_block(client: Client) -> None:
+    baseline, candidate, seen, seen_after = await compiled(client, "sin")
     assert seen == {"V6"}
     assert seen_after == set()
     assert (baseline["elements_per_program_max"], candidate["elements_per_program_max"]) == (4, 1024)
@@ -72,8 +73,8 @@ async def test_the_first_sine_is_seen_to_have_too_small_a_block(settings: Settin
     assert (baseline["access_widths_bytes"], candidate["access_widths_bytes"]) == ([4], [16])
 
 
-async def test_the_first_softmax_is_seen_to_work_in_small_chunks(settings: Settings) -> None:
-    baseline, candidate, seen, seen_after = await compiled(settings, "softmax")
+async def test_the_first_softmax_is_seen_to_work_in_small_chunks(client: Client) -> None:
+    baseline, candidate, seen, seen_after = await compiled(client, "softmax")
     assert seen == {"V6"}
     assert seen_after == set()
     assert (baseline["elements_per_program_max"], candidate["elements_per_program_max"]) == (128, 4096)
@@ -82,8 +83,8 @@ async def test_the_first_softmax_is_seen_to_work_in_small_chunks(settings: Setti
     assert (baseline["loops"] > 0, candidate["loops"] > 0) == (True, False)
 
 
-async def test_the_first_matmul_is_seen_to_miss_wgmma_and_the_pipeline(settings: Settings) -> None:
-    baseline, candidate, seen, seen_after = await compiled(settings, "matmul")
+async def test_the_first_matmul_is_seen_to_miss_wgmma_and_the_pipeline(client: Client) -> None:
+    baseline, candidate, seen, seen_after = await compiled(client, "matmul")
     assert {"T1", "P1"} <= seen
     assert seen_after == set()
     assert (baseline["mma"], candidate["mma"]) == ("mma", "wgmma")
@@ -92,8 +93,8 @@ async def test_the_first_matmul_is_seen_to_miss_wgmma_and_the_pipeline(settings:
 
 
 @every_example
-async def test_baseline_and_candidate_give_right_results(settings: Settings, name: str) -> None:
-    results = await call_for_both(settings, "run_correctness", name, cases=["small"], seeds=1)
+async def test_baseline_and_candidate_give_right_results(client: Client, name: str) -> None:
+    results = await call_for_both(client, "run_correctness", name, cases=["small"], seeds=1)
     for result in results:
         (case,) = result["cases"]
         assert case["kind"] == "ok"

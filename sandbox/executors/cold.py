@@ -59,6 +59,10 @@ class ColdHandle(ProcessHandle):
     def kill(self) -> None:
         # Once it has been waited for, its number may be another's.
         if self._process.returncode is None:
+            for child in self._children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(child, signal.SIGKILL)
+                os.close(child)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         if self._unsealed is not None:
@@ -113,7 +117,7 @@ async def cold_worker(host: Host, job: Job, device: Device | None) -> AsyncGener
             "limits": host.limits.resources(),
         }
         command = [*job.wrapper, *program(interpreter.executable, "serve", options)]
-        layout = seal.layout(interpreter, environment)
+        layout = seal.layout(interpreter, environment, job.wrapper[0] if job.wrapper else None)
         writable = (folder, *([Path(job.writable)] if job.writable is not None else []))
         if seal.sealed and not seal.user_namespace:
             entering = {

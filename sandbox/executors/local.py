@@ -93,8 +93,8 @@ class LocalExecutor(Executor):
         with self._running.entered():
             self._used_at = anyio.current_time()
             device = await self._trusted_device() if job.on_gpu else None
-            worker = None if job.wrapper else await self._pool(_flavor(job), device).take()
-            working = cold_worker(self._host, job, device) if worker is None else self._warm_worker(job, worker)
+            worker = None if job.wrapper else await self._warm_worker(job, device)
+            working = cold_worker(self._host, job, device) if worker is None else worker.attended()
             pids = set[int]()
             try:
                 async with working as worker:
@@ -110,11 +110,27 @@ class LocalExecutor(Executor):
                     with anyio.CancelScope(shield=True):
                         await self._confirm_gone(device, pids)
 
-    @contextlib.asynccontextmanager
-    async def _warm_worker(self, job: Job, spare: WorkerProcess) -> AsyncGenerator[WorkerProcess]:
-        async with spare.attended():
-            await spare.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
-            yield spare
+    async def _warm_worker(self, job: Job, device: Device | None) -> WorkerProcess:
+        """A spare that has taken the job; where one dies before, which is nothing of the job's doing, the next one."""
+        flavor = _flavor(job)
+        pool = self._pool(flavor, device)
+        dead = 0
+        while True:
+            spare = await pool.take()
+            try:
+                await spare.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
+                return spare
+            except Stopped as stopped:
+                died = spare.handle.ended()
+                await spare.discard()
+                if device is not None:
+                    self._host.suspects.add(device.uuid)
+                dead += 1
+                if not died or dead > self._sizes[flavor] + 1:
+                    raise Stopped(Kind.UNAVAILABLE, stopped.problem) from stopped
+            except BaseException:
+                await spare.discard()
+                raise
 
     async def environment(self) -> dict[str, Any]:
         with self._running.entered():

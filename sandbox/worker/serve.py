@@ -30,12 +30,13 @@ def main(options: dict[str, Any]) -> int:
     sock = socket.socket(fileno=options["socket"])
     # Children of the candidate must not hold the parent's socket open.
     sock.set_inheritable(False)
-    facts = environment.describe(options["flavor"])
     seal.be_killed_first()
     seal.limit(options["limits"])
-    if options["sealed"] and seal.kernel_release() >= seal.NAMESPACED_PROCESS_COUNT:
-        seal.limit_processes(options["limits"]["processes"])
+    if options["sealed"]:
+        # What has several threads, as after imports, can't change its user namespace.
+        seal.drop_privileges(become_nobody=False, processes=options["limits"]["processes"])
     seal.forbid_calls()
+    facts = environment.describe(options["flavor"])
     return serve(sock, flavor=options["flavor"], scratch=options["scratch"], facts=facts, base_cache=None)
 
 

@@ -95,11 +95,12 @@ WRITE_MACHINE = """
 for folder in ("/dev", "/dev/pts", "/sys", "/sys/fs/cgroup", "/proc", "/proc/sys/kernel"):
     attempt(folder, open, folder + "/escaped", "w")
 for name in ("kernel/core_pattern", "kernel/modprobe", "kernel/hostname", "vm/swappiness", "user/max_user_namespaces"):
-    attempt(name, open, "/proc/sys/" + name, "r+b")
-for file in ("/proc/sysrq-trigger", "/proc/mtrr", "/proc/irq/default_smp_affinity", "/proc/kcore", "/proc/kmsg"):
-    attempt(file, open, file, "r+b")
-for file in ("/sys/power/state", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/kmsg", "/dev/mem", "/dev/ptmx"):
-    attempt(file, open, file, "r+b")
+    attempt(name, os.open, "/proc/sys/" + name, os.O_WRONLY)
+for file in ("/proc/sysrq-trigger", "/proc/mtrr", "/proc/irq/default_smp_affinity", "/sys/power/state",
+             "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/ptmx", "/dev/kmsg", "/dev/mem"):
+    attempt(file, os.open, file, os.O_WRONLY)
+for file in ("/proc/kcore", "/proc/kmsg", "/dev/kmsg", "/dev/mem", "/dev/vda", "/dev/sda", "/dev/nvme0n1"):
+    attempt(file + " read", os.open, file, os.O_RDONLY)
 for name in ("null", "zero", "full", "random", "urandom", "tty"):
     attempt(name + " mode", os.chmod, "/dev/" + name, 0o666)
     attempt(name + " owner", os.chown, "/dev/" + name, os.getuid(), os.getgid())

@@ -1,25 +1,22 @@
-"""The tools with everything behind them, and workers that may be shared where a fault does them no harm."""
+"""The tools with everything behind them: warm workers, each for one call, of a server that outlives every fault."""
 
-import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+import os
+import re
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tritonforge.server.tools.compile_kernel as compiling
-import tritonforge.server.tools.run_correctness as checking
 from tritonforge.sandbox.limits import Limits
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import KernelWorker, TaskWorker, capture_worker, interpreter_worker, task_worker
+from tritonforge.sandbox.spares import SEALED_SCRATCH
 from tritonforge.server.results import TEXT_LIMIT, Result, respond, text
-from tritonforge.server.services import Services, target_facts
+from tritonforge.server.services import Services
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools.compile_kernel import CompileResult, compile_kernel
 from tritonforge.server.tools.run_correctness import CorrectnessResult, run_correctness
-
-Starter = Callable[..., AbstractAsyncContextManager[Any]]
 
 KERNEL = """\
 import torch
@@ -84,10 +81,39 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+HANG_S = 3.0
+"""Time for what never ends; all else that a worker does in these tests takes far less."""
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncGenerator[Tools]:
+    """The tools of a server that is gone afterwards."""
+    async with Services(settings) as services:
+        yield Tools(services)
+
+
 @pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
-    """One for all faults of a module: it must outlive every one of them."""
-    return Services(Settings(state_dir=tmp_path_factory.mktemp("state")))
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Generator[Settings]:
+    """What a module's servers have in common; none of them may leave scratch behind."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(scratch))
+        yield Settings(state_dir=tmp_path_factory.mktemp("state"))
+    assert os.listdir(scratch) == []
+
+
+@pytest.fixture(scope="module")
+async def tools(settings: Settings) -> AsyncGenerator[Tools]:
+    """Those of one server for all faults of a module: it must outlive every one of them."""
+    async with serving(settings) as tools:
+        yield tools
+
+
+@pytest.fixture(scope="module")
+async def hasty(settings: Settings) -> AsyncGenerator[Tools]:
+    """Those of a server that waits `HANG_S` for what a worker does."""
+    async with serving(settings.model_copy(update={"limits": Limits(request_s=HANG_S)})) as tools:
+        yield tools
 
 
 @pytest.fixture(autouse=True)
@@ -96,72 +122,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonforge.server.services.GPU_DEVICE_FILES", ())
 
 
-@pytest.fixture(scope="module")
-async def shared_tasks() -> AsyncGenerator[TaskWorker]:
-    async with task_worker(sys.executable, limits=Limits(), device="cpu") as worker:
-        yield worker
-
-
-@pytest.fixture(scope="module")
-async def shared_kernels(services: Services) -> AsyncGenerator[tuple[KernelWorker, KernelWorker]]:
-    """A capturing worker and an interpreting one."""
-    facts = target_facts(await services.target("h100"))
-    async with (
-        capture_worker(sys.executable, limits=Limits(), target=facts) as capturing,
-        interpreter_worker(sys.executable, limits=Limits(), target=facts) as interpreting,
-    ):
-        yield capturing, interpreting
-
-
-@pytest.fixture
-def cold(services: Services) -> Tools:
-    """As in production: each call starts workers of its own."""
-    return Tools(services)
-
-
-@pytest.fixture
-def tools(cold: Tools, shared_tasks: TaskWorker, monkeypatch: pytest.MonkeyPatch) -> Tools:
-    """Each call starts a kernel worker of its own, which the kernel may ruin; the task's worker is shared."""
-    for module in (compiling, checking):
-        monkeypatch.setattr(module, "task_worker", shared(shared_tasks))
-    return cold
-
-
-@pytest.fixture
-def warm(tools: Tools, shared_kernels: tuple[KernelWorker, KernelWorker], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    """All workers are shared: for faults that are ordinary exceptions in them."""
-    capturing, interpreting = shared_kernels
-    monkeypatch.setattr(compiling, "capture_worker", shared(capturing))
-    monkeypatch.setattr(checking, "interpreter_worker", shared(interpreting))
-    return tools
-
-
-def shared(worker: TaskWorker | KernelWorker) -> Starter:
-    """Stands in for a function that starts a worker."""
-    return lambda *args, **kwargs: nullcontext(worker)
-
-
-@pytest.fixture
-def limited(monkeypatch: pytest.MonkeyPatch, services: Services) -> Callable[..., None]:
-    """Sets limits of the workers that are started from now on."""
-
-    def set_limits(**limits: float) -> None:
-        settings = services.settings.model_copy(update={"limits": Limits.model_validate(limits)})
-        monkeypatch.setattr(services, "settings", settings)
-
-    return set_limits
-
-
-@pytest.fixture
-def scratch_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder that workers' scratch folders are made in: empty again once all have ended."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
-
-
 HEAD = KERNEL[: KERNEL.index("def double(x)")]
-HANG_S = 3.0
-"""Time for what never ends; all else that a worker does in these tests takes far less."""
 
 
 def failed(result: Result, kind: Kind, stage: str) -> Problem:
@@ -186,3 +147,14 @@ def replaced(source: str, old: str, new: str) -> str:
 def entry(body: str) -> str:
     """A kernel file whose entry has this body before its launch."""
     return replaced(KERNEL, "    out = torch.empty_like(x)\n", f"{body}    out = torch.empty_like(x)\n")
+
+
+PLACE = "import os\nprint('working in', os.getcwd(), flush=True)\n"
+"""In front of a kernel file: where its worker works."""
+
+
+def left_behind(problem: Problem) -> bool:
+    """Whether the working folder of a kernel with `PLACE` is still there; a sealed worker's was only ever its own."""
+    place = re.search("^working in (.+)$", problem.output or "", re.M)
+    assert place is not None
+    return place[1] != SEALED_SCRATCH and Path(place[1]).exists()

@@ -87,10 +87,11 @@ class Findings(NamedTuple):
 class Sealed(Tools):
     """The tools, with workers whose limits each test can choose: they are made when they are wanted."""
 
-    def __init__(self, services: Services, host: Host, allowed: Iterable[Path]) -> None:
+    def __init__(self, services: Services, host: Host, opened: Iterable[str]) -> None:
         super().__init__(services)
         self.host = host
-        self._opened = [path.parts[2] for path in allowed if path.is_relative_to("/tmp")]
+        self._opened = [Path(path).parts[2] for path in opened]
+        """What is there from the start in a worker's own `/tmp`."""
         self._code_hash: str | None = None
 
     async def findings(self, attempts: str) -> Findings:
@@ -132,10 +133,10 @@ async def sealed_tools(state_dir: Path, *, allowed: Sequence[Path] = ()) -> Asyn
     host = Host(sys.executable, USUAL, allowed=allowed, hidden=(Path.home(),), masked=(state_dir,))
     services.executor = LocalExecutor(host, spares=0)
     async with services:
-        seal = await services.executor.seal()
+        interpreter, seal = await host.ground()
         if not seal.sealed:
             pytest.skip(f"this machine allows no sandbox: {seal.reason}")
-        yield Sealed(services, host, allowed)
+        yield Sealed(services, host, seal.layout(interpreter, {}).reopened)
 
 
 def telling(attempts: str) -> str:

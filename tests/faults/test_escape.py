@@ -96,19 +96,20 @@ async def test_files_of_the_user_the_project_and_other_runs_cannot_be_read(seale
 
 @pytest.mark.parametrize("role", ["task", "interpreter", "from nothing"])
 async def test_workers_of_every_role_are_sealed(sealed: Sealed, opened: Path, role: str) -> None:
-    attempts = telling(looking(hidden_paths(opened)) + REACH_PROCESSES.format(guesses=[os.getpid()]))
+    attempts = looking(hidden_paths(opened)) + REACH_PROCESSES.format(guesses=[os.getpid()])
+    attempts += WRITE_MACHINE + CHANGE_NAMESPACES + CALL_KERNEL
     match role:
         case "task":
-            message = failed(await sealed.compile(task=attempts), Kind.REJECTED, "task").message
+            problem = failed(await sealed.compile(task=telling(attempts)), Kind.REJECTED, "task")
+            findings = found(problem.message)
         case "interpreter":
-            message = failed(await sealed.check(attempts), Kind.RUNTIME_ERROR, "load").message
+            problem = failed(await sealed.check(telling(attempts)), Kind.RUNTIME_ERROR, "load")
+            findings = found(problem.message)
         case _:
             facts = target_facts(await sealed.services.target("h100"))
             async with cold_worker(sealed.host, Job("capture", target=facts.model_dump()), None) as process:
-                findings = await told_by(KernelWorker(process), attempts.removesuffix("tell()\n") + WRITE_MACHINE)
-                assert findings.got == {}
-                return
-    assert found(message).got == {}
+                findings = await told_by(KernelWorker(process), attempts)
+    assert findings.got == {}
 
 
 async def test_the_environment_of_the_server_is_not_the_workers(sealed: Sealed) -> None:

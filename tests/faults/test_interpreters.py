@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Tools, failed
+from tests.faults.conftest import Tools, failed, serving
 from tritonforge.sandbox.outcome import Kind
-from tritonforge.server.services import Services
+from tritonforge.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -32,29 +33,30 @@ def pretend(python: Path, package: str, version: str) -> None:
     metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
 
-def interpreted_by(services: Services, python: str | Path) -> Tools:
-    return Tools(Services(services.settings.model_copy(update={"python": str(python)})))
+def interpreted_by(settings: Settings, python: str | Path) -> AbstractAsyncContextManager[Tools]:
+    return serving(settings.model_copy(update={"python": str(python)}))
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/etc/passwd", "/bin/true", "/bin/cat"])
-async def test_what_is_no_interpreter_is_unavailable_with_a_remedy(services: Services, python: str) -> None:
-    tools = interpreted_by(services, python)
-    for result in (await tools.compile(), await tools.check()):
-        problem = failed(result, Kind.UNAVAILABLE, "environment")
-        assert "--python" in (problem.likely_fix or "")
+async def test_what_is_no_interpreter_is_unavailable_with_a_remedy(settings: Settings, python: str) -> None:
+    async with interpreted_by(settings, python) as tools:
+        for result in (await tools.compile(), await tools.check()):
+            problem = failed(result, Kind.UNAVAILABLE, "environment")
+            assert "--python" in (problem.likely_fix or "")
 
 
-async def test_an_interpreter_without_torch_is_unavailable(services: Services, bare_environment: Path) -> None:
-    tools = interpreted_by(services, bare_environment)
-    for result in (await tools.compile(), await tools.check()):
-        problem = failed(result, Kind.UNAVAILABLE, "environment")
-        assert problem.message == f"torch is not installed for {bare_environment}"
-        assert "pip install 'torch>=2.8'" in (problem.likely_fix or "")
+async def test_an_interpreter_without_torch_is_unavailable(settings: Settings, bare_environment: Path) -> None:
+    async with interpreted_by(settings, bare_environment) as tools:
+        for result in (await tools.compile(), await tools.check()):
+            problem = failed(result, Kind.UNAVAILABLE, "environment")
+            assert problem.message == f"torch is not installed for {bare_environment}"
+            assert "pip install 'torch>=2.8'" in (problem.likely_fix or "")
 
 
-async def test_an_interpreter_with_an_old_torch_is_unavailable(services: Services, bare_environment: Path) -> None:
+async def test_an_interpreter_with_an_old_torch_is_unavailable(settings: Settings, bare_environment: Path) -> None:
     pretend(bare_environment, "torch", "2.7.1+cu128")
-    problem = failed(await interpreted_by(services, bare_environment).compile(), Kind.UNAVAILABLE, "environment")
+    async with interpreted_by(settings, bare_environment) as tools:
+        problem = failed(await tools.compile(), Kind.UNAVAILABLE, "environment")
     assert problem.message == "torch 2.7.1+cu128 is too old; 2.8 or newer is needed"
     assert f"Upgrade it for {bare_environment}" in (problem.likely_fix or "")
 
@@ -67,13 +69,23 @@ async def test_an_interpreter_with_an_old_torch_is_unavailable(services: Service
     ],
 )
 async def test_an_interpreter_with_an_old_or_broken_triton_is_unavailable(
-    tools: Tools, bare_environment: Path, version: str, words: str
+    settings: Settings, bare_environment: Path, version: str, words: str
 ) -> None:
-    # The task's worker is the shared one, which is sound: it is the kernel's that can't start.
     pretend(bare_environment, "torch", "2.13.0")
     pretend(bare_environment, "triton", version)
-    other = interpreted_by(tools.services, bare_environment)
-    for result in (await other.compile(), await other.check()):
-        problem = failed(result, Kind.UNAVAILABLE, "environment")
-        assert words in problem.message
-        assert problem.likely_fix
+    async with interpreted_by(settings, bare_environment) as tools:
+        for result in (await tools.compile(), await tools.check()):
+            problem = failed(result, Kind.UNAVAILABLE, "environment")
+            assert words in problem.message
+            assert problem.likely_fix
+
+
+async def test_an_interpreter_is_looked_at_anew_by_the_same_server_as_long_as_it_cannot_be_used(
+    settings: Settings, bare_environment: Path
+) -> None:
+    pretend(bare_environment, "torch", "2.7.1+cu128")
+    async with interpreted_by(settings, bare_environment) as tools:
+        failed(await tools.compile(), Kind.UNAVAILABLE, "environment")
+        pretend(bare_environment, "torch", "2.7.2")
+        problem = failed(await tools.compile(), Kind.UNAVAILABLE, "environment")
+        assert problem.message == "torch 2.7.2 is too old; 2.8 or newer is needed"

@@ -21,10 +21,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-async def call(tmp_path: Path) -> AsyncGenerator[Call]:
+@pytest.fixture(scope="module")
+async def call(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Call]:
     """Call a tool; its structured content."""
-    settings = from_environment(state_dir=str(tmp_path)).model_copy(update={"limits": Limits(request_s=20.0)})
+    state = str(tmp_path_factory.mktemp("state"))
+    settings = from_environment(state_dir=state).model_copy(update={"limits": Limits(request_s=20.0)})
     async with Client(build_server(settings)) as client:
 
         async def call_tool(tool: str, **arguments: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The five tools on a real GPU."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,8 @@ async def test_an_entry_without_a_launch_has_nothing_to_profile(call: Call, tmp_
 async def test_restricted_counters_are_told_with_the_remedy(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Also for a worker that is nobody.
+    os.chmod(tmp_path, 0o755)
     ncu = tmp_path / "ncu"
     ncu.write_text(
         "#!/bin/sh\n"

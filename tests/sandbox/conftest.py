@@ -54,7 +54,7 @@ sys.exit(importlib.import_module("tritonforge_worker.serve").main(json.loads(sys
 
 
 def serving(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Have workers that start from nothing run this code in place of `worker/serve.py`; its options are its argument."""
+    """Have workers that start from nothing run this code in place of `worker/serve.py`, with the same options."""
 
     def program(executable: str, name: str, options: dict[str, Any]) -> list[str]:
         if name != "serve":

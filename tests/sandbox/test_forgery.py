@@ -81,7 +81,7 @@ def forged_capture(launch: str) -> str:
 
 
 async def test_assembly_texts_that_nobody_here_may_read_are_cheating(start_any: Start, load: Load) -> None:
-    header = json.loads(forged_capture(LAUNCH)) | {"blobs": [{"size": 10, "kind": "memory"}]}
+    header = json.loads(forged_capture(LAUNCH)) | {"blobs": [{"size": 10, "kind": "memory"}, 0]}
     text = f"{FIND_SOCKET}send(frame({{'ok': True, 'blobs': []}}))\npass_on({header!r}, memfd(10))\n"
     async with start_any() as worker:
         kernels = await load(worker, text)

@@ -12,6 +12,7 @@ from tritonforge.sandbox.limits import Limits, worker_environment
     [
         "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD",
         "TRITON_INTERPRET", "TRITON_CACHE_DIR_OTHER", "TRITONFORGE_STATE_DIR", "MY_CUDA_TOKEN", "http_proxy",
+        "NVIDIA_API_KEY", "CUDA_TOKEN", "CONDA_PASSWORD", "NVIDIA_CREDENTIALS",
     ],
 )  # fmt: skip
 def test_a_variable_that_is_not_listed_is_withheld(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """One worker: whatever the code in it does, the parent gets one typed outcome and nothing stays behind."""
 
+import contextlib
 import os
 import select
 import sys
@@ -42,8 +43,10 @@ def processes(worker: WorkerProcess) -> dict[int, int]:
     """The processes of a worker, as they are numbered inside, with a descriptor of each."""
     found: dict[int, int] = {}
     for pid in tree(worker.handle.pid):
-        fields = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        found[int(fields["NSpid"].split()[-1])] = os.pidfd_open(pid)
+        # It may be ending.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+            found[int(fields["NSpid"].split()[-1])] = os.pidfd_open(pid)
     return found
 
 
@@ -203,7 +206,7 @@ async def test_more_memory_than_allowed_is_an_outcome_with_the_figure(start: Sta
     assert caught.value.kind is Kind.OUT_OF_MEMORY
     assert problem.stage == ("run" if answer else "load")
     figure = int(problem.message.partition("it took ")[2].partition(" bytes")[0].replace(",", ""))
-    assert 200 << 20 < figure < 400 << 20
+    assert 200 << 20 < figure < 800 << 20
     assert problem.message.endswith("bytes of host memory, of 209,715,200 that are allowed")
     assert all_end(running)
 
@@ -220,6 +223,33 @@ signal.pause()
     async with start(memory_bytes=250 << 20) as worker:
         kind, _ = await outcome(load, worker, text)
     assert kind is Kind.OUT_OF_MEMORY
+
+
+async def test_more_processes_than_allowed_are_refused_or_an_outcome_with_the_figure(start: Start, load: Load) -> None:
+    text = """\
+import os, signal
+for _ in range(100):
+    if os.fork() == 0:
+        signal.pause()
+signal.pause()
+"""
+    async with start(processes=20) as worker:
+        kind, problem = await outcome(load, worker, text)
+        running = processes(worker)
+    match kind:
+        case Kind.RUNTIME_ERROR:
+            assert "Resource temporarily unavailable" in problem.message
+        case _:
+            assert kind is Kind.OUT_OF_MEMORY
+            assert problem.message.endswith(" processes and threads, of 20 that are allowed")
+    assert all_end(running)
+
+
+async def test_more_cpu_time_than_allowed_is_a_timeout(start_any: Start, load: Load) -> None:
+    async with start_any(cpu_s=1) as worker:
+        kind, problem = await outcome(load, worker, "while True:\n    pass\n")
+    assert kind is Kind.TIMEOUT
+    assert "loading the kernel file took more CPU time than one process may have" in problem.message
 
 
 async def test_memory_that_is_given_back_does_no_harm(start: Start, load: Load) -> None:

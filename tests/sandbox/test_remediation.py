@@ -176,6 +176,7 @@ def test_every_death_in_every_operation_is_explained(operation: str, returncode:
         (-signal.SIGSEGV, Kind.RUNTIME_ERROR, "killed by SIGSEGV"),
         (-signal.SIGABRT, Kind.RUNTIME_ERROR, "killed by SIGABRT"),
         (-signal.SIGKILL, Kind.OUT_OF_MEMORY, "killed (SIGKILL)"),
+        (-signal.SIGXCPU, Kind.TIMEOUT, "more CPU time than one process may have"),
         (0, Kind.RUNTIME_ERROR, "exit code 0"),
         (3, Kind.RUNTIME_ERROR, "exit code 3"),
         (-64, Kind.RUNTIME_ERROR, "SIGRTMAX"),

@@ -12,9 +12,11 @@ from mcp.client import Client
 
 from tests.server.conftest import SIN, content_of, descendants, wait_for_end, without_gpu
 from tritonforge.sandbox import rehearsal
+from tritonforge.sandbox.executors.base import Job
 from tritonforge.sandbox.rehearsal import NO_BWRAP, REMEDY
 from tritonforge.server.app import build_server
 from tritonforge.server.doctor import doctor
+from tritonforge.server.services import Services, target_facts
 from tritonforge.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -126,7 +128,7 @@ async def test_what_lies_beside_a_kernel_is_not_there_unless_its_folder_may_be_r
         result = await call("compile_kernel", **{**of(beside), "task": SIN["task"]})
         assert (result["kind"], result["problem"]["stage"]) == ("rejected", "load")
         assert "kernel_part" in result["problem"]["message"]
-        assert f"--allow-read {beside}" in result["next_step"]
+        assert f"--allow-read {beside}" in result["summary"]
 
 
 def looking(*paths: Path) -> str:
@@ -192,6 +194,23 @@ async def test_no_link_leads_kernels_to_the_state_folder(stored: Path, tmp_path:
     async with served(Settings(state_dir=state, allow_read=(link,))) as call:
         seen = await seen_by_a_kernel(call, stored / "public", state / "secret", stored / ".tritonforge" / "secret")
         assert seen == "['public', 'No such file or directory', 'No such file or directory']"
+
+
+@pytest.mark.parametrize("folder", [".", "bin"])
+async def test_a_tool_that_lies_outside_the_systems_folders_can_start_a_worker(
+    settings: Settings, tmp_path: Path, folder: str
+) -> None:
+    # As ncu does, installed by its user.
+    tool = tmp_path / "tools" / folder / "tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f'#!/bin/sh\ncat "{tmp_path}/tools/part" >&2 && exec "$@"\n')
+    tool.chmod(0o755)
+    (tmp_path / "tools" / "part").write_text("the tool's part")
+    async with Services(settings) as services:
+        job = Job("capture", target=target_facts(await services.target("h100")).model_dump(), wrapper=[str(tool)])
+        async with services.executor.submit(job) as worker:
+            assert (await worker.hello())["problem"] is None
+            assert "the tool's part" in worker.output()
 
 
 # A server whose processes are killed by something outside it.

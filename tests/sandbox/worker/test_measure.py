@@ -21,7 +21,7 @@ def cupti(worker):
 
 @pytest.fixture(scope="module")
 def records(measure, cupti):
-    """Two timed calls of two kernels each; a flush before each, what is not timed between them, two spins at the end."""
+    """Two timed calls of two kernels each; a flush before each, what is not timed between them, two spins last."""
     activity = cupti.Activity
 
     def mark(start_ns, correlation):

@@ -114,10 +114,15 @@ def crossed(values, frames):
 
     def run(value):
         near, far = socket.socketpair()
-        with near, far:
+
+        def send(*frame):
+            with near:
+                frames.send(near, *frame)
+
+        with far:
             blobs = []
             tree = values.encode(value, blobs, stage="run", where="output")
-            sending = threading.Thread(target=frames.send, args=(near, {"tree": tree}, blobs))
+            sending = threading.Thread(target=send, args=({"tree": tree}, blobs))
             sending.start()
             frame = frames.receive(far)
             sending.join()
