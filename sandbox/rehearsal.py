@@ -41,6 +41,8 @@ print(json.dumps({"executable": sys.executable, "user_base": site.getuserbase() 
 
 
 _INTERPRETER: Final = TypeAdapter(Interpreter)
+_groups: set[int] = set()
+"""Process groups of programs that have not answered yet."""
 
 
 class _Rehearsed(Wire):
@@ -165,6 +167,13 @@ class _Said(NamedTuple):
         return self.stdout.strip().rpartition("\n")[2]
 
 
+def kill_asked() -> None:
+    """Kill every program that has not answered yet: for a server that must end at once."""
+    for group in list(_groups):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
 async def _run(command: list[str], environment: dict[str, str], timeout_s: float) -> _Said:
     """Run a program that nothing is known about: it may hang, print without end, or leave others behind.
 
@@ -188,6 +197,7 @@ async def _run(command: list[str], environment: dict[str, str], timeout_s: float
         finally:
             os.close(its_out)
             os.close(its_err)
+        _groups.add(process.pid)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stdout.drain, out)
@@ -204,6 +214,7 @@ async def _run(command: list[str], environment: dict[str, str], timeout_s: float
                 os.killpg(process.pid, signal.SIGKILL)
                 with anyio.CancelScope(shield=True):
                     await process.wait()
+            _groups.discard(process.pid)
     finally:
         os.close(out)
         os.close(err)

@@ -3,6 +3,7 @@
 import argparse
 import gc
 import json
+import math
 import os
 import signal
 import sys
@@ -41,6 +42,11 @@ def run(arguments: Sequence[str]) -> int:
         state_dir=getattr(known, "state_dir", None),
         require_sandbox=getattr(known, "require_sandbox", False),
         allow_read=[*getattr(known, "allow_read_first", []), *getattr(known, "allow_read", [])],
+        spares=getattr(known, "spares", None),
+        gpu_spares=getattr(known, "gpu_spares", None),
+        idle_s=getattr(known, "idle_s", None),
+        memory_gb=getattr(known, "memory_gb", None),
+        gpu_memory_gb=getattr(known, "gpu_memory_gb", None),
     )
     _own_signals()
     match known.command:
@@ -89,7 +95,33 @@ def _shared(allow_read: str) -> argparse.ArgumentParser:
         help="a folder that sandboxed kernels and tasks may read and import from; may be repeated (also "
         "TRITONFORGE_ALLOW_READ, separated by colons)",
     )
+    for name, kind, text in WORKER_OPTIONS:
+        shared.add_argument(f"--{name}", metavar="N", type=kind, default=argparse.SUPPRESS, help=text)
     return shared
+
+
+def _count(word: str) -> int:
+    number = int(word)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _amount(word: str) -> float:
+    number = float(word)
+    if not 0 < number < math.inf:
+        raise ValueError
+    return number
+
+
+_count.__name__, _amount.__name__ = "whole number of 0 or more", "number above 0"
+WORKER_OPTIONS: Final = (
+    ("spares", _count, "workers kept ready for the CPU, and as many for Triton's interpreter (default: 2)"),
+    ("gpu-spares", _count, "workers kept ready on the GPU, about 0.6 GB of its memory each (default: 4)"),
+    ("idle-s", _amount, "seconds without use after which ready workers are ended (default: 600)"),
+    ("memory-gb", _amount, "host memory that one worker may take (default: half of the machine's)"),
+    ("gpu-memory-gb", _amount, "GPU memory that one worker may take (default: all of it)"),
+)
 
 
 def _parser() -> argparse.ArgumentParser:

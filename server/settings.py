@@ -8,6 +8,8 @@ from pathlib import Path
 from ..sandbox.limits import Limits
 from ..sandbox.wire import Wire
 
+GB = 10**9
+
 
 class Settings(Wire):
     """Settings of one server process."""
@@ -37,22 +39,35 @@ def from_environment(
     state_dir: str | None = None,
     require_sandbox: bool = False,
     allow_read: Sequence[str] = (),
+    spares: int | None = None,
+    gpu_spares: int | None = None,
+    idle_s: float | None = None,
+    memory_gb: float | None = None,
+    gpu_memory_gb: float | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Command-line values first, then ``TRITONFORGE_PYTHON``, ``TRITONFORGE_STATE_DIR``,
-    ``TRITONFORGE_REQUIRE_SANDBOX`` and ``TRITONFORGE_ALLOW_READ`` (separated like PATH), then the defaults."""
+    ``TRITONFORGE_REQUIRE_SANDBOX`` and ``TRITONFORGE_ALLOW_READ`` (separated like PATH), then the defaults.
+
+    `memory_gb` and `gpu_memory_gb` limit one worker, in units of 10^9 bytes.
+    """
     chosen_python = python or environment.get("TRITONFORGE_PYTHON") or sys.executable
     chosen_state = state_dir or environment.get("TRITONFORGE_STATE_DIR") or ".tritonforge"
     # A bare name is looked up on PATH; a path must not depend on the folder that a worker starts in.
     if os.sep in chosen_python:
         chosen_python = str(_absolute(chosen_python))
     named = [*allow_read, *environment.get("TRITONFORGE_ALLOW_READ", "").split(os.pathsep)]
-    return Settings(
+    pools = {"spares": spares, "gpu_spares": gpu_spares, "idle_s": idle_s}
+    memory = {"memory_bytes": memory_gb, "gpu_memory_bytes": gpu_memory_gb}
+    limits = {name: int(gb * GB) for name, gb in memory.items() if gb is not None}
+    settings = Settings(
         python=chosen_python,
         state_dir=_absolute(chosen_state),
+        limits=Limits.model_validate(limits),
         require_sandbox=require_sandbox or environment.get("TRITONFORGE_REQUIRE_SANDBOX", "") not in {"", "0"},
         allow_read=tuple(_absolute(folder) for folder in named if folder),
     )
+    return settings.model_copy(update={name: value for name, value in pools.items() if value is not None})
 
 
 def _absolute(path: str) -> Path:

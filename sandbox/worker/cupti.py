@@ -51,6 +51,7 @@ class Recorder:
         self._cupti = _library()
         self._buffers: dict[int, Any] = {}
         self._free: list[int] = []
+        self._on = False
         self._records: list[Activity] = []
         self._names: dict[int, str] = {}
         # Kept here: CUPTI holds only their addresses.
@@ -60,13 +61,17 @@ class Recorder:
 
     def start(self) -> None:
         """From now on, record."""
-        for kind in KINDS:
-            self._call("cuptiActivityEnable", kind)
+        if not self._on:
+            for kind in KINDS:
+                self._call("cuptiActivityEnable", kind)
+        self._on = True
 
     def stop(self) -> None:
         """Record no more."""
-        for kind in KINDS:
-            self._call("cuptiActivityDisable", kind)
+        if self._on:
+            for kind in KINDS:
+                self._call("cuptiActivityDisable", kind)
+        self._on = False
 
     def read(self) -> list[Activity]:
         """What has been recorded since the last reading, in the order in which the host started it.

@@ -54,6 +54,7 @@ class Measurement:
     def warm_up(self, seconds: float, calls_limit: int) -> dict[str, Any]:
         """Call until ``seconds`` have gone by or ``calls_limit`` is reached; returns the mean time of a call."""
         calls = 0
+        recorder().stop()
         started = time.perf_counter()
         while calls < calls_limit and (calls < 3 or time.perf_counter() - started < seconds):
             self._flush()
@@ -71,19 +72,18 @@ class Measurement:
         inputs = self._copies[number % len(self._copies)]
         recording = recorder()
         torch.cuda.synchronize()
+        # What was recorded before is of no interest; what follows is read once the device is idle again.
         recording.start()
-        try:
-            for _ in range(calls):
-                if self._restore:
-                    inputs = self._fresh(number)
-                self._flush()
-                self._mark()
-                call(self._entry, inputs)
-                self._mark()
-            spin()
-            torch.cuda.synchronize()
-        finally:
-            recording.stop()
+        recording.read()
+        for _ in range(calls):
+            if self._restore:
+                inputs = self._fresh(number)
+            self._flush()
+            self._mark()
+            call(self._entry, inputs)
+            self._mark()
+        spin()
+        torch.cuda.synchronize()
         timed, after = _between_marks(recording.read())
         return {
             "samples": [_sample(activities) for activities in timed],
@@ -94,6 +94,7 @@ class Measurement:
     def call_times(self, calls: int) -> list[float]:
         """Host call to completion, in microseconds: launch overhead included, L2 flushed before each call."""
         times: list[float] = []
+        recorder().stop()
         for number in range(calls):
             inputs = self._fresh(number)
             self._flush()

@@ -165,19 +165,19 @@ async def _collect(
     """Run the kernel's worker under ncu until the report is written."""
     # The command without its target: the worker's command line follows it.
     wrapper = command(ncu, path, ["{target}"], launch_count=LAUNCHES_PROFILED, import_source=True)[:-1]
-    async with gpu_worker(services.executor, wrapper=wrapper, writable=str(path.parent)) as worker:
-        try:
+    try:
+        async with gpu_worker(services.executor, wrapper=wrapper, writable=str(path.parent)) as worker:
             await worker.load(kernel_source, spec)
             await worker.set_inputs(await tasks.make_inputs(case, seed=0))
             await worker.profile()
-        except Stopped as stopped:
-            # Where ncu itself gave up, the worker's end is only what followed from it.
-            failure = explain(worker.process.output(), 1)
-            if stopped.kind in ENDINGS and failure is not None and failure.code not in TARGET_CODES:
-                raise _stopped(failure) from stopped
-            raise
-        code = await worker.process.finish(FINISH_S)
-        log = worker.process.output()
+            code = await worker.process.finish(FINISH_S)
+            log = worker.process.output()
+    except Stopped as stopped:
+        # Where ncu itself gave up, the worker's end is only what followed from it.
+        failure = explain(stopped.problem.output or "", 1)
+        if stopped.kind in ENDINGS and failure is not None and failure.code not in TARGET_CODES:
+            raise _stopped(failure) from stopped
+        raise
     if code is None:
         message = f"ncu did not write its report within {FINISH_S:g} s"
         raise Stopped(Kind.TIMEOUT, Problem(stage="profile", message=message, output=log[-1500:]))

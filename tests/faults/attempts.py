@@ -39,6 +39,8 @@ for address in ("\\0tritonforge-neighbour", "/tmp/neighbour", "/dev/shm/neighbou
     attempt(address, connect, socket.AF_UNIX, socket.SOCK_STREAM, address)
 attempt("note in /tmp", look, "/tmp/note")
 attempt("note in /dev/shm", look, "/dev/shm/note")
+# One that a neighbour would find in /dev/pts.
+attempt("terminal", os.open, "/dev/ptmx", os.O_RDWR)
 """
 ACCEPTED = """
 for one in builtins.listening:
@@ -97,7 +99,7 @@ for folder in ("/dev", "/dev/pts", "/sys", "/sys/fs/cgroup", "/proc", "/proc/sys
 for name in ("kernel/core_pattern", "kernel/modprobe", "kernel/hostname", "vm/swappiness", "user/max_user_namespaces"):
     attempt(name, os.open, "/proc/sys/" + name, os.O_WRONLY)
 for file in ("/proc/sysrq-trigger", "/proc/mtrr", "/proc/irq/default_smp_affinity", "/sys/power/state",
-             "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/ptmx", "/dev/kmsg", "/dev/mem"):
+             "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/kmsg", "/dev/mem"):
     attempt(file, os.open, file, os.O_WRONLY)
 for file in ("/proc/kcore", "/proc/kmsg", "/dev/kmsg", "/dev/mem", "/dev/vda", "/dev/sda", "/dev/nvme0n1"):
     attempt(file + " read", os.open, file, os.O_RDONLY)

@@ -146,7 +146,7 @@ async def test_a_neighbour_cannot_be_reached(sealed: Sealed) -> None:
     async with sealed.neighbour(LISTENING) as neighbour:
         findings = await sealed.findings(REACH_NEIGHBOUR)
         accepted = await told_by(neighbour, ACCEPTED)
-    assert (findings.tried, findings.got) == (6, {})
+    assert (findings.tried, findings.got) == (7, {})
     assert (accepted.tried, accepted.got) == (4, {})
 
 

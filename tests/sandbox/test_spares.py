@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup
 
@@ -23,6 +22,7 @@ from tests.sandbox.light import (
     Ground,
     Watched,
     background,
+    children_of,
     descriptors_become,
     harmless_race,
     itself,

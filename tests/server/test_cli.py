@@ -234,6 +234,24 @@ def test_a_sandbox_is_required_before_or_after_the_command(monkeypatch: pytest.M
     assert settings_of(monkeypatch, words).require_sandbox
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_the_pool_is_set_before_or_after_the_command(monkeypatch: pytest.MonkeyPatch, first: bool) -> None:
+    options = ["--spares", "0", "--gpu-spares", "7", "--idle-s", "2.5", "--memory-gb", "4", "--gpu-memory-gb", "8"]
+    settings = settings_of(monkeypatch, [*options, "doctor"] if first else ["doctor", *options])
+    assert (settings.spares, settings.gpu_spares, settings.idle_s) == (0, 7, 2.5)
+    assert (settings.limits.memory_bytes, settings.limits.gpu_memory_bytes) == (4 * 10**9, 8 * 10**9)
+
+
+@pytest.mark.parametrize(
+    "words", [["--spares", "-1"], ["--spares", "1.5"], ["--idle-s", "0"], ["--memory-gb", "inf"], ["--idle-s", "nan"]]
+)
+def test_a_pool_that_makes_no_sense_is_misuse(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run([*words, "doctor"])
+    assert ended.value.code == MISUSE
+    assert "invalid" in capsys.readouterr().err
+
+
 def settings_of(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> Settings:
     """What a command line makes of itself, with doctor taken out."""
     seen: list[Settings] = []
@@ -329,6 +347,27 @@ def test_a_command_that_is_interrupted_leaves_no_process_and_no_scratch(
         assert (stdout, stderr) == (b"", b"")
         wait_for_end(running)
         assert left_in(scratch) == []
+    finally:
+        os.close(told)
+        process.kill()
+        process.communicate()
+
+
+def test_a_command_that_is_interrupted_before_an_interpreter_answers_leaves_no_process(tmp_path: Path) -> None:
+    fifo, python = tmp_path / "told", tmp_path / "python"
+    os.mkfifo(fifo)
+    python.write_text(f'#!/bin/sh\necho running > "{fifo}"\nexec tail -f /dev/null\n')
+    python.chmod(0o755)
+    told = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    command = [sys.executable, "-m", "tritonforge.server", "doctor", "--python", str(python)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert select.select([told], [], [], DEADLINE_S)[0], "the interpreter was not asked"
+        running = descendants(process.pid)
+        assert running
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
+        wait_for_end(running)
     finally:
         os.close(told)
         process.kill()

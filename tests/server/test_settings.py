@@ -98,6 +98,17 @@ def test_a_folder_to_be_read_is_found_from_everywhere(monkeypatch: pytest.Monkey
     assert settings.allow_read == (tmp_path / "kernels", Path("/home/someone/lib"))
 
 
+def test_the_pool_and_its_limits_are_settings() -> None:
+    settings = from_environment(spares=0, gpu_spares=6, idle_s=30.0, memory_gb=1.5, gpu_memory_gb=20, environment={})
+    assert (settings.spares, settings.gpu_spares, settings.idle_s) == (0, 6, 30.0)
+    assert settings.limits.memory_bytes == 1_500_000_000
+    assert settings.limits.gpu_memory_bytes == 20 * 10**9
+
+
+def test_without_anything_given_the_pool_has_its_defaults() -> None:
+    assert from_environment(environment={}) == Settings(state_dir=Path(".tritonforge").absolute())
+
+
 def test_settings_are_immutable_and_refuse_unknown_names() -> None:
     with pytest.raises(ValidationError):
         Settings().__setattr__("target", "h200")
