@@ -45,6 +45,8 @@ class Layout:
     devices: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = field(default=())
     """Bound read-write: the scratch folder of a worker that is no spare."""
+    needed: tuple[Path, ...] = field(default=())
+    """Where its readable paths really lie, those in others included: no mask may lie over them."""
 
     @property
     def reopened(self) -> dict[str, str]:
@@ -148,7 +150,7 @@ class Seal:
     allowed: tuple[Path, ...] = ()
     """Folders that the user opened for kernels' own imports."""
     masked: tuple[Path, ...] = ()
-    """Folders that are empty inside, also where they lie in a readable one."""
+    """Folders that are empty inside, also where they lie in a readable one, unless they hold what workers need."""
     device_nodes: tuple[Path, ...] = ()
     layers: tuple[Layer, ...] = ()
     reason: str | None = None
@@ -162,8 +164,19 @@ class Seal:
     def layout(self, interpreter: Interpreter, environment: dict[str, str], tool: str | None = None) -> Layout:
         """What workers of this interpreter see, and with them a tool that starts one."""
         installed = () if tool is None else _installation(tool)
-        readable = needed_paths((*interpreter.paths, str(WORKER_FOLDER), *installed), environment, self.allowed)
-        return Layout(readable, self.device_nodes)
+        places = (*interpreter.paths, str(WORKER_FOLDER), *installed)
+        readable = needed_paths(places, environment, self.allowed)
+        needed = [Path(os.path.realpath(path)) for path in (*places, *self.allowed) if os.path.exists(path)]
+        return Layout(readable, self.device_nodes, needed=tuple(needed))
+
+    def maskable(self, layout: Layout) -> tuple[Path, ...]:
+        """The masked folders that hold nothing which workers need, but for those in other ones."""
+        found: list[Path] = []
+        for folder in sorted(map(Path.resolve, self.masked)):
+            holds_needed = any(path.is_relative_to(folder) for path in layout.needed)
+            if not holds_needed and not any(folder.is_relative_to(other) for other in found):
+                found.append(folder)
+        return tuple(found)
 
     def masks(self, layout: Layout) -> tuple[Path, ...]:
         """The places inside where a masked folder would show."""
@@ -174,7 +187,7 @@ class Seal:
         bound = [(outside.resolve(), inside) for outside, inside in shown]
         return tuple(
             inside / folder.relative_to(outside)
-            for folder in map(Path.resolve, self.masked)
+            for folder in self.maskable(layout)
             for outside, inside in bound
             if folder.is_relative_to(outside) and folder.is_dir()
         )

@@ -139,7 +139,7 @@ async def _rehearse(seal: Seal, interpreter: Interpreter, limits: Limits, hidden
         "reopened": layout.reopened,
         "limits": limits.resources(),
         "readable": _existing((*interpreter.paths, *map(str, seal.allowed))),
-        "hidden": _inside(hidden, layout.readable) + _inside(seal.masked, ()),
+        "hidden": _inside(hidden, layout.readable) + _inside(seal.maskable(layout), ()),
     }
     command = seal.wrap(layout, program(interpreter.executable, "rehearse", options))
     try:
@@ -225,7 +225,7 @@ async def _run(command: list[str], environment: dict[str, str], timeout_s: float
 
 def _make_masked(seal: Seal, layout: Layout) -> None:
     """A folder that is made later in a readable one would be seen in it."""
-    for folder in map(Path.resolve, seal.masked):
+    for folder in seal.maskable(layout):
         if any(folder.is_relative_to(path.resolve()) for path in layout.readable):
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,8 @@ class Preloader:
     def alive(self) -> bool:
         """Whether it runs; told at once, also before its end has been noticed elsewhere."""
         # It says nothing after its environment, so what can be read now is the end.
-        return self._process.returncode is None and not _readable(self._control.fileno())
+        control = self._control.fileno()
+        return self._process.returncode is None and control >= 0 and not _readable(control)
 
     async def lost(self) -> bool:
         """Whether it has ended, where a spare could not be made: those that die with it may be seen dead first."""

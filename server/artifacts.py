@@ -33,7 +33,7 @@ class ArtifactStore:
     """Content-addressed files under ``<state folder>/artifacts``."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._root = state_dir / "artifacts"
+        self.folder = state_dir / "artifacts"
 
     async def prepare(self) -> None:
         """See to it before the work that its artifacts can be kept.
@@ -42,7 +42,7 @@ class ArtifactStore:
             Stopped: ``unavailable``, where the state folder can't be written.
         """
         try:
-            await anyio.Path(self._root).mkdir(parents=True, exist_ok=True)
+            await anyio.Path(self.folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -54,7 +54,7 @@ class ArtifactStore:
         """
         safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[-120:]
         digest = hashlib.sha256(data).hexdigest()[:DIGEST_LENGTH]
-        path = self._root / digest / safe
+        path = self.folder / digest / safe
         try:
             await anyio.to_thread.run_sync(_write, path, data)
         except OSError as error:
@@ -66,7 +66,7 @@ class ArtifactStore:
             Kind.UNAVAILABLE,
             Problem(
                 stage="environment",
-                message=f"artifacts can't be stored in {self._root}: {error.strerror}",
+                message=f"artifacts can't be stored in {self.folder}: {error.strerror}",
                 likely_fix="Start the server with --state-dir naming a folder that it may write.",
             ),
         )
@@ -75,7 +75,7 @@ class ArtifactStore:
         """The path of a stored file; None where there is none of that name."""
         if not _DIGEST.fullmatch(digest) or not _NAME.fullmatch(name) or name in {".", ".."}:
             return None
-        path = self._root / digest / name
+        path = self.folder / digest / name
         return path if path.is_file() else None
 
 

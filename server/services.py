@@ -58,7 +58,8 @@ class Services:
             settings.limits,
             allowed=settings.allow_read,
             hidden=(Path(os.path.expanduser("~")),),
-            masked=(settings.state_dir,),
+            # Where the state folder also holds what workers need, its artifacts are hidden all the same.
+            masked=(settings.state_dir, self.artifacts.folder),
             require_sandbox=settings.require_sandbox,
         )
         self.executor = LocalExecutor(

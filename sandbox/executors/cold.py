@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import anyio
 from anyio.abc import Process, UNIXSocketStream
 
 from ..errors import Stopped
-from ..isolation import Layout, Seal
+from ..isolation import Seal
 from ..limits import worker_environment
 from ..outcome import Kind, Problem
 from ..process import KILL_GRACE_S, ProcessHandle, WorkerProcess, make_pipe, program
@@ -99,11 +100,30 @@ async def cold_worker(host: Host, job: Job, device: Device | None) -> AsyncGener
     Raises:
         Stopped: ``unavailable``, where the interpreter can't be started.
     """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            folder = await stack.enter_async_context(scratch_folder())
+            worker = await _start(host, job, device, folder)
+        except OSError as error:
+            problem = Problem(stage="environment", message=f"the worker can't be started: {error.strerror}")
+            raise Stopped(Kind.UNAVAILABLE, problem) from error
+        async with worker.attended():
+            await worker.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
+            yield worker
+
+
+async def _start(host: Host, job: Job, device: Device | None, folder: Path) -> WorkerProcess:
     interpreter, seal = await host.ground()
-    async with scratch_folder() as folder:
+    with contextlib.ExitStack() as passed, contextlib.ExitStack() as kept:
         ours, theirs = socket.socketpair()
+        kept.callback(ours.close)
+        passed.callback(theirs.close)
         out, its_out = make_pipe()
+        kept.callback(os.close, out)
+        passed.callback(os.close, its_out)
         err, its_err = make_pipe()
+        kept.callback(os.close, err)
+        passed.callback(os.close, its_err)
         environment = worker_environment(str(folder), interpret=job.role == "interpret")
         if interpreter.user_base is not None:
             environment["PYTHONUSERBASE"] = interpreter.user_base
@@ -127,48 +147,20 @@ async def cold_worker(host: Host, job: Job, device: Device | None) -> AsyncGener
                 "processes": host.limits.processes,
             }
             command = program(interpreter.executable, "enter", entering)
-        sealed = Layout(layout.readable, seal.device_nodes if device is not None else (), writable)
-        try:
-            process = await _spawn(seal, sealed, command, folder, environment, (theirs.fileno(), its_out, its_err))
-            handle = ColdHandle(process, out, err, None if seal.sealed else folder)
-            worker = WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), host.limits)
-        except BaseException:
-            ours.close()
-            for descriptor in (out, err):
-                os.close(descriptor)
-            raise
-        finally:
-            theirs.close()
-            for descriptor in (its_out, its_err):
-                os.close(descriptor)
-        async with worker.attended():
-            await worker.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
-            yield worker
-
-
-async def _spawn(
-    seal: Seal,
-    layout: Layout,
-    command: list[str],
-    folder: Path,
-    environment: dict[str, str],
-    passed: tuple[int, int, int],
-) -> Process:
-    descriptor, out, err = passed
-    try:
-        return await anyio.open_process(
-            seal.wrap(layout, command, alone=True),
+        sealed = replace(layout, devices=seal.device_nodes if device is not None else (), writable=writable)
+        process = await anyio.open_process(
+            seal.wrap(sealed, command, alone=True),
             stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
+            stdout=its_out,
+            stderr=its_err,
             cwd=folder,
             env=environment,
             start_new_session=True,
-            pass_fds=(descriptor,),
+            pass_fds=(theirs.fileno(),),
         )
-    except OSError as error:
-        message = f"the worker can't be started: {error.strerror}"
-        raise Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=message)) from error
+        kept.pop_all()
+        handle = ColdHandle(process, out, err, None if seal.sealed else folder)
+        return WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), host.limits)
 
 
 class ColdExecutor(Executor):

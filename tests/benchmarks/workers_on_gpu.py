@@ -286,31 +286,35 @@ async def recovery(bench: Bench) -> None:
 
 
 async def idle_spares(bench: Bench) -> None:
+    """Workers of one executor are timed while another one keeps eight spares ready on the same GPU, or none."""
     rows: list[Row] = []
-    for name, case in (("softmax", "train"), ("matmul", "square"), ("softmax", "decode")):
-        for repeat in range(2):
-            for spares in (0, 8):
-                async with LocalExecutor(bench.host, gpu_spares=spares) as executor:
-                    if spares:
-                        await executor.environment()
-                        await executor.settle()
-                    async with (
-                        task_worker(executor, on_gpu=True) as tasks,
-                        gpu_worker(executor) as one,
-                        gpu_worker(executor) as other,
-                    ):
-                        spec = await tasks.load(source(name, "task"))
-                        inputs = await tasks.make_inputs(case, 1)
-                        for worker in (one, other):
-                            await worker.load(source(name, "candidate"), spec)
-                            await worker.set_inputs(inputs)
-                        if spares:
-                            await executor.settle()
-                        async with executor.quiet((await executor.devices())[0]):
-                            timing = await time_entry(one, other)
+    beside = 8
+    async with (
+        LocalExecutor(bench.host, gpu_spares=0) as executor,
+        LocalExecutor(bench.host, gpu_spares=beside) as other,
+    ):
+        device = (await executor.devices())[0]
+        await executor.environment()
+        await other.environment()
+        pool = other._pools["gpu", device.uuid]  # pyright: ignore[reportPrivateUsage]
+        for name, case in (("softmax", "train"), ("matmul", "square"), ("softmax", "decode")):
+            async with (
+                task_worker(executor, on_gpu=True) as tasks,
+                gpu_worker(executor) as first,
+                gpu_worker(executor) as second,
+            ):
+                spec = await tasks.load(source(name, "task"))
+                inputs = await tasks.make_inputs(case, 1)
+                for worker in (first, second):
+                    await worker.load(source(name, "candidate"), spec)
+                    await worker.set_inputs(inputs)
+                for run in (1, 2):
+                    for spares in (0, beside):
+                        await (pool.drain() if spares == 0 else pool.filled())
+                        timing = await time_entry(first, second)
                         found = compare(timing.pairs)
                         rows.append([
-                            f"{name} {case}", str(spares), str(repeat + 1), f"{median(timing.candidate.device_us):.2f}",
+                            f"{name} {case}", str(spares), str(run), f"{median(timing.candidate.device_us):.2f}",
                             f"{found.ratio:.4f} [{found.ratio_low:.4f}, {found.ratio_high:.4f}]", found.comparison,
                         ])  # fmt: skip
     header = ["kernel", "idle spares", "run", "device_us", "A/A ratio", "comparison"]

@@ -27,7 +27,7 @@ from tests.sandbox.light import (
     run,
     say,
 )
-from tritonforge.sandbox import nvml
+from tritonforge.sandbox import nvml, process
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor, Job
 from tritonforge.sandbox.executors.end import abandon
@@ -264,6 +264,34 @@ async def test_a_wrapper_that_can_not_be_started_is_an_outcome(executor: Executo
         async with executor.submit(Job("cuda", wrapper=("/no/such/profiler",))):
             pass
     assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_what_the_system_refuses_is_unavailable_and_leaves_nothing_open(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at_rest(executor)
+    before, real, made = open_descriptors(), process.make_pipe, 0
+
+    def refuse_the_second() -> tuple[int, int]:
+        nonlocal made
+        made += 1
+        if made % 2 == 0:
+            raise OSError(24, "Too many open files")
+        return real()
+
+    with monkeypatch.context() as patch:
+        for module in ("spares", "executors.cold"):
+            patch.setattr(f"tritonforge.sandbox.{module}.make_pipe", refuse_the_second)
+        if isinstance(executor, LocalExecutor):
+            # The one that is ready.
+            async with executor.submit(JOB):
+                pass
+        with pytest.raises(Stopped, match="Too many open files") as caught:
+            async with executor.submit(JOB):
+                pass
+    assert caught.value.kind is Kind.UNAVAILABLE
+    await at_rest(executor)
+    await descriptors_become(before)
 
 
 async def test_after_closing_nothing_is_accepted(executor: Executor) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -194,6 +195,22 @@ async def test_no_link_leads_kernels_to_the_state_folder(stored: Path, tmp_path:
     async with served(Settings(state_dir=state, allow_read=(link,))) as call:
         seen = await seen_by_a_kernel(call, stored / "public", state / "secret", stored / ".tritonforge" / "secret")
         assert seen == "['public', 'No such file or directory', 'No such file or directory']"
+
+
+@pytest.mark.usefixtures("sandbox")
+async def test_a_state_folder_that_holds_the_interpreter_is_no_fault() -> None:
+    # Nothing is stored in it here.
+    seal = await Services(Settings(state_dir=Path(sys.prefix).parent)).executor.seal()
+    assert seal.sealed
+    assert [layer for layer in seal.layers if not layer.holds] == []
+
+
+@pytest.mark.usefixtures("sandbox")
+async def test_artifacts_are_hidden_also_where_the_whole_state_folder_may_be_read(stored: Path) -> None:
+    async with served(Settings(state_dir=stored, allow_read=(stored,))) as call:
+        assert (await call("compile_kernel", **SMALL))["artifacts"]
+        seen = await seen_by_a_kernel(call, stored / "public", stored / "artifacts")
+        assert seen == "['public', []]"
 
 
 @pytest.mark.parametrize("folder", [".", "bin"])
