@@ -74,8 +74,9 @@ Section = Callable[["Bench"], Awaitable[None]]
 class Bench:
     """What the sections share, and the report that they write."""
 
-    def __init__(self, peer: Path | None) -> None:
+    def __init__(self, peer: Path | None, evaluations: int) -> None:
         self.host = Host(sys.executable, Limits())
+        self.evaluations = evaluations
         self.peer = peer
         self.report: list[str] = []
 
@@ -204,14 +205,14 @@ async def endurance(bench: Bench) -> None:
     async with LocalExecutor(bench.host) as executor:
         await executor.environment()
         marks: list[tuple[int, int, int, int, int]] = []
-        for number in range(201):
-            if number % 50 == 0:
+        for number in range(bench.evaluations + 1):
+            if number % (bench.evaluations // 4) == 0:
                 await executor.settle()
                 rss = resident_kib(os.getpid())
                 listed = len(nvml.processes(device.uuid))
                 used = nvml.memory_used_bytes(device.uuid) >> 20
                 marks.append((number, rss >> 10, len(os.listdir("/proc/self/fd")), listed, used))
-            if number < 200:
+            if number < bench.evaluations:
                 async with task_worker(executor, on_gpu=True) as tasks, gpu_worker(executor) as candidate:
                     spec = await tasks.load(source("softmax", "task"))
                     await candidate.load(source("softmax", "candidate"), spec)
@@ -220,7 +221,7 @@ async def endurance(bench: Bench) -> None:
     left = len(tree(os.getpid()))
     rows = [[str(value) for value in mark] for mark in marks]
     header = ["evaluations", "server RSS, MiB", "descriptors", "our processes on the GPU", "GPU memory used, MiB"]
-    bench.table("200 evaluations in a row", header, rows)
+    bench.table(f"{bench.evaluations} evaluations in a row", header, rows)
     bench.say(f"\nProcesses of this one before closing: {alive}, after: {left} (itself).")
 
 
@@ -400,9 +401,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--peer", type=Path)
+    parser.add_argument("--evaluations", type=int, default=200, help="of the section endurance")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     options = parser.parse_args()
-    bench = Bench(options.peer)
+    bench = Bench(options.peer, options.evaluations)
     options.out.mkdir(parents=True, exist_ok=True)
     try:
         anyio.run(run, bench, options.only)

@@ -1,11 +1,11 @@
 """Executors whose workers do without torch, so that each test can have its own, and ways to watch what they start."""
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,7 +126,7 @@ async def say(worker: WorkerProcess, text: str) -> Any:
     return json.loads(caught.value.problem.message.removeprefix("RuntimeError: "))
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def background() -> AsyncGenerator[TaskGroup]:
     """What goes on beside a test, and ends with it."""
     async with anyio.create_task_group() as tasks:
@@ -151,7 +151,11 @@ class Watched:
     """Processes that must end; they are held by descriptors, so their numbers can't become others'."""
 
     def __init__(self, pids: Iterable[int]) -> None:
-        self.descriptors = [os.pidfd_open(pid) for pid in pids]
+        self.descriptors: list[int] = []
+        for pid in pids:
+            # One that has ended by now is none to wait for.
+            with contextlib.suppress(ProcessLookupError):
+                self.descriptors.append(os.pidfd_open(pid))
 
     def __enter__(self) -> "Watched":
         return self
