@@ -48,6 +48,9 @@ def run(arguments: Sequence[str]) -> int:
         memory_gb=getattr(known, "memory_gb", None),
         gpu_memory_gb=getattr(known, "gpu_memory_gb", None),
     )
+    for folder in settings.allow_read:
+        if not folder.is_dir():
+            return _misuse(f"--allow-read (or TRITONFORGE_ALLOW_READ): there is no folder {folder}")
     _own_signals()
     match known.command:
         case None | "serve":

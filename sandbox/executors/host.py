@@ -37,6 +37,7 @@ class Host:
         self._found: tuple[Interpreter, Seal] | None = None
         self._devices: list[Device] | None = None
         self._quarantined: dict[str, str] = {}
+        self._unavailable: nvml.NvmlUnavailable | None = None
         self.suspects: set[str] = set()
         """UUIDs of devices on which a worker died or hung: checked before the next one uses them."""
 
@@ -65,7 +66,8 @@ class Host:
         if self._devices is None:
             try:
                 found = await anyio.to_thread.run_sync(nvml.devices)
-            except nvml.NvmlUnavailable:
+            except nvml.NvmlUnavailable as error:
+                self._unavailable = error
                 return []
             self._devices = [
                 Device(index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_bytes=gpu.memory_total_bytes)
@@ -90,7 +92,9 @@ class Host:
         if usable:
             return usable[0]
         if not devices:
-            message, fix = "no GPU is visible to the driver's management library (NVML)", None
+            why = self._unavailable
+            message = "no GPU is visible to this server" if why is None else why.reason
+            fix = "Look at CUDA_VISIBLE_DEVICES and at nvidia-smi." if why is None else why.remedy
         else:
             message = "; ".join(f"GPU {device.index} is in quarantine: {device.quarantined}" for device in devices)
             fix = "End what holds the device, reset it (nvidia-smi --gpu-reset) or reboot, then start the server anew."

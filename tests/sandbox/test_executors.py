@@ -38,7 +38,7 @@ from tritonforge.sandbox.process import WorkerProcess
 from tritonforge.sandbox.usage import tree
 
 __all__ = ["harmless_race", "light"]
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless_race")]
 JOBS = 30
 CHILDREN = """\
 import os, signal, sys
@@ -179,7 +179,7 @@ async def test_cancelling_the_caller_ends_the_worker_and_frees_everything(execut
     await descriptors_become(before)
 
 
-async def test_cancelling_at_any_moment_leaves_nothing_behind(executor: Executor, harmless_race: None) -> None:
+async def test_cancelling_at_any_moment_leaves_nothing_behind(executor: Executor) -> None:
     async def work() -> None:
         async with executor.submit(JOB) as worker:
             await run(worker, RUNS)

@@ -17,6 +17,7 @@ from tests.sandbox.light import (
     KnownHost,
     Watched,
     children_of,
+    harmless_race,
     itself,
     light,
     look,
@@ -32,8 +33,8 @@ from tritonforge.sandbox.process import WorkerProcess
 from tritonforge.sandbox.spares import Preloader
 from tritonforge.sandbox.usage import tree
 
-__all__ = ["light"]
-pytestmark = pytest.mark.anyio
+__all__ = ["harmless_race", "light"]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless_race")]
 
 
 @pytest.fixture(scope="module", params=["local sealed", "local unsealed"])

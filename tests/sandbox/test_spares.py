@@ -43,7 +43,7 @@ from tritonforge.sandbox.spares import Preloader, kill_marked, start_preloader
 from tritonforge.sandbox.usage import tree
 
 __all__ = ["harmless_race", "light"]
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless_race")]
 PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -175,7 +175,7 @@ async def test_a_spare_without_a_descriptor_left_is_unavailable_and_leaves_none(
     assert preloader.alive
 
 
-async def test_making_a_spare_can_be_cancelled_at_any_moment(preloader: Preloader, harmless_race: None) -> None:
+async def test_making_a_spare_can_be_cancelled_at_any_moment(preloader: Preloader) -> None:
     await (await fork(preloader)).discard()
     before, alone, number, reached = open_descriptors(), tree(preloader.pid), 0, True
 
@@ -198,9 +198,7 @@ async def test_making_a_spare_can_be_cancelled_at_any_moment(preloader: Preloade
     assert number > 3
 
 
-async def test_starting_a_preloader_can_be_cancelled_at_any_moment(
-    ground: Ground, light: None, harmless_race: None
-) -> None:
+async def test_starting_a_preloader_can_be_cancelled_at_any_moment(ground: Ground, light: None) -> None:
     before, outside, number, reached = open_descriptors(), set(children_of(os.getpid())), 0, True
 
     async def make(tasks: TaskGroup) -> None:

@@ -216,9 +216,9 @@ def test_the_interpreter_of_the_environment_is_used(tmp_path: Path, bare_python:
     ("words", "folders"),
     [
         (["doctor"], []),
-        (["--allow-read", "/a", "doctor"], ["/a"]),
-        (["doctor", "--allow-read", "/a", "--allow-read=/b"], ["/a", "/b"]),
-        (["--allow-read", "/a", "--allow-read", "/b", "doctor", "--allow-read", "/c"], ["/a", "/b", "/c"]),
+        (["--allow-read", "/usr", "doctor"], ["/usr"]),
+        (["doctor", "--allow-read", "/usr", "--allow-read=/etc"], ["/usr", "/etc"]),
+        (["--allow-read", "/usr", "--allow-read", "/etc", "doctor", "--allow-read", "/opt"], ["/usr", "/etc", "/opt"]),
     ],
 )
 def test_folders_to_be_read_add_up_before_and_after_the_command(
@@ -232,6 +232,11 @@ def test_folders_to_be_read_add_up_before_and_after_the_command(
 @pytest.mark.parametrize("words", [["--require-sandbox", "doctor"], ["doctor", "--require-sandbox"]])
 def test_a_sandbox_is_required_before_or_after_the_command(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     assert settings_of(monkeypatch, words).require_sandbox
+
+
+def test_a_folder_to_be_read_that_is_not_there_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--allow-read", str(tmp_path / "mistyped"), "doctor"]) == MISUSE
+    assert f"there is no folder {tmp_path / 'mistyped'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("first", [True, False])
