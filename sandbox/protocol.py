@@ -19,7 +19,11 @@ from .errors import ProtocolViolation
 
 MAGIC = b"TFW1"
 PREFIX = struct.Struct(">4sI")
-HEADER_LIMIT_BYTES = 8 << 20
+HEADER_LIMIT_BYTES = 2 << 20
+INLINE_LIMIT_BYTES = 512 << 20
+"""What a frame may carry in itself, and this process holds: large tensors travel as descriptors."""
+BLOBS_LIMIT = 4096
+"""Of one frame. A long list of empty ones would keep this process busy and nobody else served."""
 CHUNK_BYTES = 1 << 20
 DESCRIPTORS_LIMIT = 250
 """Of one frame: the kernel passes at most 253 with a message."""
@@ -99,21 +103,27 @@ def unpack_header(header: bytes, blob_limit_bytes: int) -> tuple[dict[str, Any],
     sizes: Any = fields.pop("blobs", None)
     if not isinstance(sizes, list):
         raise ProtocolViolation("the worker's header has no list of blob sizes")
+    if len(cast(list[Any], sizes)) > BLOBS_LIMIT:
+        raise ProtocolViolation(f"the worker announced more blobs than the {BLOBS_LIMIT:,} that are allowed")
     checked: list[BlobSize] = []
-    total = 0
+    total = inline = 0
     for size in cast(list[Any], sizes):
         found: Any = size
         if isinstance(size, dict):
             shared = cast(dict[str, Any], size)
             found = shared.get("size")
-            if shared.keys() != {"size", "kind"} or shared["kind"] not in {"memory", "device"}:
+            kind = shared.get("kind")
+            if shared.keys() != {"size", "kind"} or not isinstance(kind, str) or kind not in {"memory", "device"}:
                 raise ProtocolViolation("the worker's header has a shared blob that is malformed")
         if type(found) is not int or found < 0:
             raise ProtocolViolation(f"the worker's header has a blob size that is no size: {type(found).__name__}")
         total += found
+        inline += 0 if isinstance(size, dict) else found
         checked.append(cast(BlobSize, size))
     if total > blob_limit_bytes:
         raise ProtocolViolation(f"the worker announced more data than the {blob_limit_bytes:,} bytes that are allowed")
+    if inline > INLINE_LIMIT_BYTES:
+        raise ProtocolViolation(f"the worker announced more than the {INLINE_LIMIT_BYTES:,} bytes of a frame")
     return fields, checked
 
 

@@ -10,13 +10,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter, ValidationError
 
-from .errors import Stopped
+from .errors import ProtocolViolation, Stopped
 from .executors.base import Executor, Job
 from .outcome import Kind, Problem
 from .process import WorkerProcess
 from .protocol import Blob, Frame
 from .source import Source
 from .task import Task, parse_task
+from .trees import check_tree
 from .wire import Wire
 
 F = TypeVar("F")
@@ -145,6 +146,16 @@ def _malformed(what: str, error: Exception) -> Stopped:
     return Stopped(Kind.CHEATING, Problem(stage="worker", message=f"the worker's {what} is malformed: {error}"[:500]))
 
 
+def _values(frame: Frame) -> Values:
+    """What a worker passes on to another, of a form that the other can read."""
+    tree: Any = frame.fields.get("tree")
+    try:
+        check_tree(tree, len(frame.blobs))
+    except ProtocolViolation as error:
+        raise Stopped(Kind.CHEATING, Problem(stage="worker", message=str(error))) from error
+    return Values(tree, frame.blobs)
+
+
 def _fields(frame: Frame) -> dict[str, Any]:
     return {name: value for name, value in frame.fields.items() if name != "ok"}
 
@@ -168,8 +179,7 @@ class TaskWorker(_Replies):
 
     async def make_inputs(self, case: str, seed: int) -> Values:
         """Fresh inputs of a case; the task's worker keeps them for the reference."""
-        frame = await self.process.request("make_inputs", case=case, seed=seed)
-        return Values(frame.fields.get("tree"), frame.blobs)
+        return _values(await self.process.request("make_inputs", case=case, seed=seed))
 
     async def work(self, case: str) -> dict[str, float] | None:
         """Minimum useful ``bytes`` and ``flops`` of a case, where the task says."""
@@ -223,8 +233,7 @@ class KernelWorker(_Replies):
 
     async def call(self) -> Values:
         """Run the entry once on copies of the inputs; its outputs."""
-        frame = await self.process.request("call")
-        return Values(frame.fields.get("tree"), frame.blobs)
+        return _values(await self.process.request("call"))
 
     async def prepare(self, flush_bytes: int) -> None:
         """Allocate what timing needs; ``flush_bytes`` are read between calls to empty L2."""

@@ -103,9 +103,12 @@ def _shared(allow_read: str) -> argparse.ArgumentParser:
     return shared
 
 
+SPARES_LIMIT: Final = 64
+
+
 def _count(word: str) -> int:
     number = int(word)
-    if number < 0:
+    if not 0 <= number <= SPARES_LIMIT:
         raise ValueError
     return number
 
@@ -117,7 +120,7 @@ def _amount(word: str) -> float:
     return number
 
 
-_count.__name__, _amount.__name__ = "whole number of 0 or more", "number above 0"
+_count.__name__, _amount.__name__ = f"whole number from 0 to {SPARES_LIMIT}", "number above 0"
 WORKER_OPTIONS: Final = (
     ("spares", _count, "workers kept ready for the CPU, and as many for Triton's interpreter (default: 2)"),
     ("gpu-spares", _count, "workers kept ready on the GPU, about 0.6 GB of its memory each (default: 4)"),

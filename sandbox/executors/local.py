@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import signal
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
@@ -28,6 +29,11 @@ PROBE_S: Final = 10.0
 GONE_S: Final = 5.0
 """How long the driver may go on listing a process that has ended."""
 GONE_POLL_S: Final = 0.02
+LOST: Final = Problem(
+    stage="environment",
+    message="the process that makes workers was killed from outside, and this evaluation with it",
+    likely_fix="Call again: a new one is started. If it happens again, look whether memory ran out (dmesg).",
+)
 
 
 class LocalExecutor(Executor):
@@ -103,6 +109,11 @@ class LocalExecutor(Executor):
                         worker.gpu_memory = functools.partial(_gpu_memory_bytes, device.uuid)
                     with self._running.working(worker):
                         yield worker
+            except Stopped as stopped:
+                killed = worker is not None and worker.handle.returncode == -signal.SIGKILL
+                if killed and not job.wrapper and await self._lost_preloader(job):
+                    raise Stopped(Kind.UNAVAILABLE, LOST) from stopped
+                raise
             finally:
                 self._used_at = anyio.current_time()
                 if worker is not None and device is not None and worker.harmed:
@@ -131,6 +142,11 @@ class LocalExecutor(Executor):
             except BaseException:
                 await spare.discard()
                 raise
+
+    async def _lost_preloader(self, job: Job) -> bool:
+        """Whether a worker died because the process that made it was killed, which is nothing of the job's doing."""
+        preloader = self._preloaders.get("interpret" if _flavor(job) == "interpret" else "cpu")
+        return preloader is not None and await preloader.lost()
 
     async def environment(self) -> dict[str, Any]:
         with self._running.entered():

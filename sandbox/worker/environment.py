@@ -73,7 +73,8 @@ def _problem(flavor: str, facts: dict[str, Any]) -> dict[str, str] | None:
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
             return {
                 "message": f"import {package} {facts[package]} failed: {type(error).__name__}: {error}",
-                "fix": f"Repair the installation; `{sys.executable} -c 'import {package}'` shows the error.",
+                "fix": f"Repair the installation; `{sys.executable} -c 'import {package}'` shows the error. If that "
+                "works, it needs a folder that the sandbox does not show: start the server with --allow-read <folder>.",
             }
     if flavor == "interpret":
         return _interpreter_problem(facts)

@@ -34,7 +34,7 @@ ratio_low..ratio_high, comparison (faster, slower, same, ambiguous), min_detecta
 the task gives work(); and score, the weighted geometric mean. Without a baseline ratios are null. Believe \
 comparison, not ratio alone."""
 ANNOTATIONS: Final = ToolAnnotations(
-    # It runs the code that it is given, with this user\'s rights.
+    # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
     read_only_hint=False,
     idempotent_hint=False,

@@ -28,7 +28,7 @@ Assembly (TTGIR, PTX) is linked under artifacts. kind is ok, compile_error, laun
 memory), rejected, unsupported, runtime_error, timeout or unavailable; anything but ok carries problem with line, \
 excerpt, likely cause and fix."""
 ANNOTATIONS: Final = ToolAnnotations(
-    # It runs the code that it is given, with this user\'s rights.
+    # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
     read_only_hint=False,
     idempotent_hint=True,

@@ -32,7 +32,7 @@ and rules[] (Nsight Compute's own findings with estimated speed-ups). Both memor
 latency-bound. The .ncu-rep file is linked under artifacts. Use it to choose the next idea, not to compare speeds: \
 benchmark does that."""
 ANNOTATIONS: Final = ToolAnnotations(
-    # It runs the code that it is given, with this user\'s rights.
+    # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
     read_only_hint=False,
     idempotent_hint=False,

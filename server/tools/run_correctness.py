@@ -33,7 +33,7 @@ Returns cases[]: kind (ok or wrong), max_abs_error, max_rel_error, wrong_element
 got. kind is ok, wrong, or the failure: compile_error, launch_error, runtime_error, timeout, unsupported, \
 rejected, ... with problem (line, excerpt, likely cause and fix)."""
 ANNOTATIONS: Final = ToolAnnotations(
-    # It runs the code that it is given, with this user\'s rights.
+    # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
     read_only_hint=False,
     idempotent_hint=False,

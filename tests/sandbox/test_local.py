@@ -114,6 +114,22 @@ async def test_a_killed_preloader_is_replaced_on_the_next_job(ground: Ground, li
         assert not executor.own_processes() & own
 
 
+async def test_a_preloader_that_is_killed_during_a_job_is_not_the_jobs_fault(ground: Ground, light: None) -> None:
+    async def job(executor: LocalExecutor) -> None:
+        async with executor.submit(JOB) as worker:
+            (top,) = executor.own_processes() & set(children_of(os.getpid()))
+            os.kill(top, signal.SIGKILL)
+            await run(worker, "import signal\nsignal.pause()\n")
+
+    async with LocalExecutor(KnownHost(ground), spares=1) as executor:
+        with pytest.raises(Stopped) as stopped:
+            await job(executor)
+        assert stopped.value.kind is Kind.UNAVAILABLE
+        assert "killed from outside" in stopped.value.problem.message
+        async with executor.submit(JOB) as worker:
+            await run(worker, RUNS)
+
+
 async def test_a_spare_that_dies_before_it_has_its_job_is_replaced(
     ground: Ground, light: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,10 @@ from anyio.abc import UNIXSocketStream
 from tritonforge.sandbox import protocol
 from tritonforge.sandbox.errors import ProtocolViolation
 from tritonforge.sandbox.protocol import (
+    BLOBS_LIMIT,
     DESCRIPTORS_LIMIT,
     HEADER_LIMIT_BYTES,
+    INLINE_LIMIT_BYTES,
     MAGIC,
     PREFIX,
     BlobSize,
@@ -146,6 +148,25 @@ def test_a_refusal_does_not_repeat_what_it_refuses() -> None:
 
 def test_blobs_of_exactly_the_limit_are_allowed() -> None:
     assert unpack_header(b'{"blobs": [400, 600]}', LIMIT) == ({}, [400, 600])
+
+
+@pytest.mark.parametrize("kind", [[], {}, 3, None, "disk"])
+def test_a_shared_blob_of_another_kind_is_refused(kind: Any) -> None:
+    with pytest.raises(ProtocolViolation, match="a shared blob that is malformed"):
+        unpack_header(json.dumps({"blobs": [{"size": 1, "kind": kind}]}).encode(), LIMIT)
+
+
+def test_a_frame_has_no_endless_list_of_blobs() -> None:
+    assert len(unpack_header(json.dumps({"blobs": [0] * BLOBS_LIMIT}).encode(), LIMIT)[1]) == BLOBS_LIMIT
+    with pytest.raises(ProtocolViolation, match="more blobs than the 4,096"):
+        unpack_header(json.dumps({"blobs": [0] * (BLOBS_LIMIT + 1)}).encode(), LIMIT)
+
+
+def test_what_the_parent_would_hold_itself_is_limited_apart_from_what_it_hands_on() -> None:
+    shared = {"size": INLINE_LIMIT_BYTES, "kind": "memory"}
+    unpack_header(json.dumps({"blobs": [INLINE_LIMIT_BYTES, shared]}).encode(), 1 << 40)
+    with pytest.raises(ProtocolViolation, match="bytes of a frame"):
+        unpack_header(json.dumps({"blobs": [INLINE_LIMIT_BYTES, 1]}).encode(), 1 << 40)
 
 
 def test_random_bytes_are_a_header_or_refused() -> None:
