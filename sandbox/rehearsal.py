@@ -170,8 +170,13 @@ class _Said(NamedTuple):
 def kill_asked() -> None:
     """Kill every program that has not answered yet: for a server that must end at once."""
     for group in list(_groups):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+        _kill(group)
+
+
+def _kill(group: int) -> None:
+    # It may have ended, and been waited for elsewhere, before that is known here.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 async def _run(command: list[str], environment: dict[str, str], timeout_s: float) -> _Said:
@@ -206,12 +211,12 @@ async def _run(command: list[str], environment: dict[str, str], timeout_s: float
                     await process.wait()
                 returncode = process.returncode
                 if returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    _kill(process.pid)
                 # What it has left behind may keep its output open.
                 tasks.cancel_scope.deadline = anyio.current_time() + DRAIN_S
         finally:
             if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                _kill(process.pid)
                 with anyio.CancelScope(shield=True):
                     await process.wait()
             _groups.discard(process.pid)

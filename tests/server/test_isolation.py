@@ -235,11 +235,13 @@ async def test_a_tool_that_lies_outside_the_systems_folders_can_start_a_worker(
 
 @without_gpu
 async def test_a_server_whose_preloaders_are_killed_between_two_calls_starts_new_ones(settings: Settings) -> None:
+    # Other tests of this process may keep workers of their own.
+    before = set(descendants(os.getpid()))
     async with served(settings) as call:
         for tool, more in (("compile_kernel", {"target": "h100"}), ("run_correctness", {"seeds": 1})):
             arguments = {**SIN, "cases": ["small"], **more}
             assert (await call(tool, **arguments))["kind"] == "ok"
-            started = descendants(os.getpid())
+            started = set(descendants(os.getpid())) - before
             (top,) = [pid for pid in started if parent(pid) == os.getpid() and is_preloader(pid, tool)]
             below = descendants(top)
             os.kill(top, signal.SIGKILL)
