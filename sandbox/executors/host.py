@@ -93,7 +93,7 @@ class Host:
             return usable[0]
         if not devices:
             why = self._unavailable
-            message = "no GPU is visible to this server" if why is None else why.reason
+            message = "no GPU is visible to this server" if why is None else f"no GPU can be used: {why.reason}"
             fix = "Look at CUDA_VISIBLE_DEVICES and at nvidia-smi." if why is None else why.remedy
         else:
             message = "; ".join(f"GPU {device.index} is in quarantine: {device.quarantined}" for device in devices)
