@@ -30,8 +30,9 @@ help:  ## this list
 demo: $(INSTALLED)  ## show the tools at work on the examples (ARGS go to the demo)
 	$(VENV)/bin/tritonforge-mcp demo $(ARGS)
 
+# Side by side, each module in one process: most tests wait for processes of their own.
 test: $(INSTALLED)  ## all tests; those that need a GPU skip themselves without one (ARGS go to pytest)
-	$(VENV)/bin/pytest -q $(ARGS)
+	$(VENV)/bin/pytest -q -n auto --maxprocesses=4 --dist loadfile $(ARGS)
 
 check: $(INSTALLED)  ## lint, format, types and the import contract, as CI runs them
 	$(VENV)/bin/ruff check
