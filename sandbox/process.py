@@ -199,7 +199,12 @@ class WorkerProcess:
         except BaseExceptionGroup as group:
             # The tasks here raise nothing of their own: what the group wraps is the caller's, and goes on as it came.
             (raised,) = group.exceptions
-            raise raised from raised.__cause__
+            context = raised.__context__
+            try:
+                raise raised
+            finally:
+                # Raising it here has made the group its context.
+                raised.__context__ = context
         finally:
             await self.discard()
 

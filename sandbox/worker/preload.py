@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -63,11 +64,29 @@ def warm_up(options: dict[str, Any]) -> None:
         from . import interpreter  # noqa: F401
 
         return
+    compile_first(f"{folder}/base-cache", driver=options["driver"])
+
+
+def compile_first(cache: str, *, driver: bool) -> None:
+    """Compile the known kernel where this machine can.
+
+    What it may lack is passed over: a spare that needs it fails in its own job, and tells why. Any other exception ends
+    the preloader, and its parent shows the traceback.
+    """
+    from triton.errors import TritonError
+
     from . import warm
 
-    # Without a C compiler, for example: a spare that needs what failed here fails in its own job, and tells why.
-    with contextlib.suppress(Exception):
-        warm.compile_once(f"{folder}/base-cache", driver=options["driver"])
+    lacking = (
+        TritonError,  # The compiler or ptxas refuses the kernel.
+        RuntimeError,  # No ptxas or no C compiler is found, or a pass of the compiler fails.
+        subprocess.SubprocessError,  # The C compiler or ptxas fails.
+        OSError,  # Files can't be written, or a program can't be started.
+        ImportError,  # What was built can't be loaded.
+        AssertionError,  # Triton's way to say that it finds no libcuda.
+    )
+    with contextlib.suppress(*lacking):
+        warm.compile_once(cache, driver=driver)
 
 
 class Preloader:

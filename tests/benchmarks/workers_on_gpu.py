@@ -7,27 +7,24 @@ Run: python tests/benchmarks/workers_on_gpu.py --out FOLDER [--peer FOLDER] [--o
 """
 
 import argparse
-import json
 import os
 import platform
 import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import anyio
+from bench import EXAMPLES, Bench, Row, Section, milliseconds, resident_kib, source
+from idle import idle_server, idle_spares
 
 from tritonforge.profiling.comparison import compare
 from tritonforge.profiling.correctness import check_case
-from tritonforge.profiling.statistics import median
 from tritonforge.profiling.timing import Plan, time_entry
 from tritonforge.sandbox import nvml
 from tritonforge.sandbox.errors import Stopped
@@ -41,61 +38,9 @@ from tritonforge.sandbox.source import Source
 from tritonforge.sandbox.usage import tree
 from tritonforge.sandbox.workers import gpu_worker, task_worker
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CASES = {"sin": "large", "softmax": "train", "matmul": "square"}
 HUNDRED_PAIRS = Plan(blocks=10, calls_per_block=5, warm_up_s=0.02, warm_up_calls=20, call_times=5)
 SEEDS = 3
-COMPILE_CLOCK = """\
-import time as _time, triton.compiler, triton.runtime.jit, triton.backends.nvidia.driver
-def _timed(function):
-    def wrapper(*args, **kwargs):
-        started = _time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            print("COMPILE", _time.perf_counter() - started, flush=True)
-    return wrapper
-_driver = triton.backends.nvidia.driver
-if hasattr(_driver, "compile_module_from_src"):
-    _driver.compile_module_from_src = _timed(_driver.compile_module_from_src)
-_create = triton.runtime.jit.JITFunction.create_binder
-def _create_binder(self):
-    found = _create(self)
-    self.compile = _timed(triton.compiler.compile)
-    return found
-triton.runtime.jit.JITFunction.create_binder = _create_binder
-"""
-"""Put before a kernel's source: prints what Triton's compiler and its launcher's C compiler took."""
-
-Row = list[str]
-Section = Callable[["Bench"], Awaitable[None]]
-
-
-class Bench:
-    """What the sections share, and the report that they write."""
-
-    def __init__(self, peer: Path | None, evaluations: int) -> None:
-        self.host = Host(sys.executable, Limits())
-        self.evaluations = evaluations
-        self.peer = peer
-        self.report: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.report.append(text)
-        print(text, flush=True)
-
-    def table(self, title: str, header: Row, rows: list[Row]) -> None:
-        lines = [f"\n## {title}\n", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
-        self.say("\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]))
-
-
-def source(name: str, part: str, *, clocked: bool = False) -> Source:
-    text = (EXAMPLES / name / f"{part}.py").read_text()
-    return Source(text=(COMPILE_CLOCK if clocked else "") + text, shown_as=f"{name}/{part}.py", origin=None)
-
-
-def milliseconds(seconds: list[float]) -> str:
-    return f"{1e3 * statistics.median(seconds):.1f} [{1e3 * min(seconds):.1f}, {1e3 * max(seconds):.1f}]"
 
 
 async def evaluate(executor: Executor, name: str, case: str, *, clocked: bool = True) -> tuple[float, float, str]:
@@ -284,91 +229,6 @@ async def recovery(bench: Bench) -> None:
         ["fault", "outcome", "ms", "wanted"],
         rows,
     )
-
-
-async def idle_spares(bench: Bench) -> None:
-    """Workers of one executor are timed while another one keeps eight spares ready on the same GPU, or none."""
-    rows: list[Row] = []
-    beside = 8
-    async with (
-        LocalExecutor(bench.host, gpu_spares=0) as executor,
-        LocalExecutor(bench.host, gpu_spares=beside) as other,
-    ):
-        device = (await executor.devices())[0]
-        await executor.environment()
-        await other.environment()
-        pool = other._pools["gpu", device.uuid]  # pyright: ignore[reportPrivateUsage]
-        for name, case in (("softmax", "train"), ("matmul", "square"), ("softmax", "decode")):
-            async with (
-                task_worker(executor, on_gpu=True) as tasks,
-                gpu_worker(executor) as first,
-                gpu_worker(executor) as second,
-            ):
-                spec = await tasks.load(source(name, "task"))
-                inputs = await tasks.make_inputs(case, 1)
-                for worker in (first, second):
-                    await worker.load(source(name, "candidate"), spec)
-                    await worker.set_inputs(inputs)
-                for run in (1, 2):
-                    for spares in (0, beside):
-                        await (pool.drain() if spares == 0 else pool.filled())
-                        timing = await time_entry(first, second)
-                        found = compare(timing.pairs)
-                        rows.append([
-                            f"{name} {case}", str(spares), str(run), f"{median(timing.candidate.device_us):.2f}",
-                            f"{found.ratio:.4f} [{found.ratio_low:.4f}, {found.ratio_high:.4f}]", found.comparison,
-                        ])  # fmt: skip
-    header = ["kernel", "idle spares", "run", "device_us", "A/A ratio", "comparison"]
-    bench.table("Idle spares change no timing", header, rows)
-
-
-async def idle_server(bench: Bench) -> None:
-    """A server over stdio after one call: its memory, and what it does while nobody asks."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = await anyio.open_process(
-            [sys.executable, "-m", "tritonforge.server", "--state-dir", folder], stderr=subprocess.DEVNULL
-        )
-        assert server.stdin is not None
-        assert server.stdout is not None
-        client = {"name": "bench", "version": "1"}
-        start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        messages: list[dict[str, Any]] = [
-            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": start},
-            {"jsonrpc": "2.0", "method": "notifications/initialized"},
-            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "hardware_spec", "arguments": {}}},
-        ]
-        for message in messages:
-            await server.stdin.send(json.dumps(message).encode() + b"\n")
-        answers = b""
-        while answers.count(b"\n") < 2:
-            answers += await server.stdout.receive()
-        await anyio.sleep(8)
-        before = cpu_ticks(server.pid)
-        await anyio.sleep(10)
-        ticks = cpu_ticks(server.pid) - before
-        rss = resident_kib(server.pid) / 1024
-        children = tree(server.pid) - {server.pid}
-        child_ticks = sum(cpu_ticks(pid) for pid in children)
-        await anyio.sleep(5)
-        child_ticks = sum(cpu_ticks(pid) for pid in children) - child_ticks
-        await server.stdin.aclose()
-        await server.wait()
-        await server.aclose()
-    rows = [
-        ["server RSS, MiB", f"{rss:.0f}", "< 150"],
-        ["server CPU in 10 s idle, ms", str(1000 * ticks // os.sysconf("SC_CLK_TCK")), "0"],
-        [f"CPU of its {len(children)} children in 5 s, ms", str(1000 * child_ticks // os.sysconf("SC_CLK_TCK")), "0"],
-    ]
-    bench.table("An idle server with warm workers", ["what", "value", "wanted"], rows)
-
-
-def resident_kib(pid: int) -> int:
-    return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0])
-
-
-def cpu_ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 SECTIONS: dict[str, Section] = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.faults.conftest import KERNEL, Tools, failed
+from tests.faults.evaluations import KERNEL, Tools, failed
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.host import Host
 from tritonforge.sandbox.executors.local import LocalExecutor

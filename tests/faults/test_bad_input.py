@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import HEAD, KERNEL, TASK, Tools, entry, failed, replaced
+from tests.faults.evaluations import HEAD, KERNEL, LARGE_TILES, TASK, Tools, entry, failed, replaced
 from tritonforge.sandbox.outcome import Kind, Problem
 
 pytestmark = pytest.mark.anyio
@@ -226,28 +226,7 @@ async def test_a_block_that_is_no_power_of_two_is_explained_by_both_tools(tools:
 
 
 async def test_more_shared_memory_than_a_block_may_have_is_a_launch_error(tools: Tools) -> None:
-    kernel = """\
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def product(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
-    m, n = tl.arange(0, M), tl.arange(0, N)
-    total = tl.zeros((M, N), tl.float32)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        total += tl.dot(tl.load(a_ptr + m[:, None] * K + k[None, :]), tl.load(b_ptr + k[:, None] * N + n[None, :]))
-    tl.store(c_ptr + m[:, None] * N + n[None, :], total)
-
-
-def double(x):
-    a = torch.empty(128, 4096, dtype=torch.float16)
-    b = torch.empty(4096, 256, dtype=torch.float16)
-    product[(1,)](a, b, torch.empty(128, 256), 4096, M=128, N=256, BLOCK_K=128, num_stages=4, num_warps=8)
-"""
-    problem = failed(await tools.compile(kernel), Kind.LAUNCH_ERROR, "launch")
+    problem = failed(await tools.compile(LARGE_TILES), Kind.LAUNCH_ERROR, "launch")
     assert "out of resource: shared memory, Required: 393216, Hardware limit: 232448" in problem.message
     assert problem.likely_fix == "Lower num_stages or a block size; shared memory grows with both."
 

@@ -27,7 +27,7 @@ from tests.faults.attempts import (
     WRITE_FILES,
     WRITE_MACHINE,
 )
-from tests.faults.conftest import KERNEL, failed
+from tests.faults.evaluations import KERNEL, failed
 from tests.faults.hostile import PRELUDE, PROJECT, Sealed, found, sealed_tools, telling, told_by
 from tritonforge.sandbox.executors.base import Job
 from tritonforge.sandbox.executors.cold import cold_worker
@@ -60,13 +60,6 @@ async def shared_sealed(opened: Path) -> AsyncGenerator[Sealed]:
             patch.setenv(name, "hunter2")
         async with sealed_tools(opened / "state", allowed=[opened]) as tools:
             yield tools
-
-
-@pytest.fixture
-async def sealed(shared_sealed: Sealed) -> AsyncGenerator[Sealed]:
-    """Whatever a test does, the evaluations after it must go on as if nothing had been."""
-    yield shared_sealed
-    await shared_sealed.go_on()
 
 
 # Reading

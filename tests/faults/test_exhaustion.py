@@ -1,12 +1,11 @@
 """Kernels that take all there is, or never end: each is stopped at its limits, and the next one is served."""
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from tests.faults.conftest import KERNEL, entry, failed
-from tests.faults.hostile import PRELUDE, Sealed, sealed_tools
+from tests.faults.evaluations import KERNEL, entry, failed
+from tests.faults.hostile import PRELUDE, Sealed
 from tritonforge.sandbox.limits import Limits
 from tritonforge.sandbox.outcome import Kind
 
@@ -15,19 +14,6 @@ pytestmark = pytest.mark.anyio
 HANG_S = 3.0
 """For what never ends; loading a kernel file takes a tenth of it."""
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-async def shared_sealed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sealed]:
-    async with sealed_tools(tmp_path_factory.mktemp("state")) as tools:
-        yield tools
-
-
-@pytest.fixture
-async def sealed(shared_sealed: Sealed) -> AsyncGenerator[Sealed]:
-    """Whatever a test does, the evaluations after it must go on as if nothing had been."""
-    yield shared_sealed
-    await shared_sealed.go_on()
 
 
 def limit(sealed: Sealed, **limits: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import KERNEL, PLACE, Tools, entry, failed, left_behind, replaced
+from tests.faults.evaluations import KERNEL, PLACE, Tools, entry, failed, left_behind, replaced
 from tritonforge.sandbox.outcome import Kind
 from tritonforge.sandbox.process import oom_kills
 

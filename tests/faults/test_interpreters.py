@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Tools, failed, serving
+from tests.faults.evaluations import Tools, failed, serving
 from tritonforge.sandbox.outcome import Kind
 from tritonforge.server.settings import Settings
 

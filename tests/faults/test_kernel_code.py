@@ -1,30 +1,15 @@
 """Kernels whose own code is at fault, where no GPU is needed to see it; `tests/gpu/test_faults.py` has the others."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
 
-from tests.faults.conftest import KERNEL, failed, replaced
-from tests.faults.hostile import USUAL, Sealed, sealed_tools
+from tests.faults.evaluations import KERNEL, failed, replaced
+from tests.faults.hostile import USUAL, Sealed
 from tritonforge.sandbox.outcome import Kind
 
 pytestmark = pytest.mark.anyio
 
 HANG_S = 4.0
 ASSEMBLY = 'tl.inline_asm_elementwise("{text}", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
-
-
-@pytest.fixture(scope="module")
-async def shared_sealed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sealed]:
-    async with sealed_tools(tmp_path_factory.mktemp("state")) as tools:
-        yield tools
-
-
-@pytest.fixture
-async def sealed(shared_sealed: Sealed) -> AsyncGenerator[Sealed]:
-    """Whatever a test does, the evaluations after it must go on as if nothing had been."""
-    yield shared_sealed
-    await shared_sealed.go_on()
 
 
 def computing(expression: str) -> str:

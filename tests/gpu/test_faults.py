@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import KERNEL, TASK, Tools, entry, failed, replaced
+from tests.faults.evaluations import KERNEL, LARGE_TILES, TASK, Tools, entry, failed, replaced
 from tritonforge.sandbox import nvml
 from tritonforge.sandbox.executors.base import Job
 from tritonforge.sandbox.executors.host import Host
@@ -191,31 +191,6 @@ async def test_more_shared_memory_than_a_block_may_have_is_a_launch_error(faults
     problem = failed(await faults.check(LARGE_TILES), Kind.LAUNCH_ERROR, "launch")
     assert "shared memory" in problem.message
     assert problem.likely_fix
-
-
-LARGE_TILES = """\
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def product(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr):
-    m, n = tl.arange(0, M), tl.arange(0, N)
-    total = tl.zeros((M, N), tl.float32)
-    for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        total += tl.dot(tl.load(a_ptr + m[:, None] * K + k[None, :]), tl.load(b_ptr + k[:, None] * N + n[None, :]))
-    tl.store(c_ptr + m[:, None] * N + n[None, :], total)
-
-
-def double(x):
-    a = torch.empty(128, 4096, dtype=torch.float16, device=x.device)
-    b = torch.empty(4096, 256, dtype=torch.float16, device=x.device)
-    c = torch.empty(128, 256, device=x.device)
-    product[(1,)](a, b, c, 4096, M=128, N=256, BLOCK_K=128, num_stages=4, num_warps=8)
-    return c
-"""
 
 
 # Sizes

@@ -1,5 +1,6 @@
 """Workers to test the sandbox with, and values to hand them without a task."""
 
+import asyncio
 import json
 import os
 import struct
@@ -45,12 +46,23 @@ spec = importlib.util.spec_from_file_location("worker_main", {main!r})
 main = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(main)
 main._load_package()
-importlib.import_module("tritonforge_worker.environment").describe = lambda flavor: {{"problem": None}}
-cache = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own))
-sys.modules["tritonforge_worker.warm"] = cache
-sys.exit(importlib.import_module("tritonforge_worker.serve").main(json.loads(sys.argv[1])))
+importlib.import_module("tritonforge_worker.environment").describe = lambda flavor: {{"problem": None, "gpu": None}}
+warm = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own))
+sys.modules["tritonforge_worker.warm"] = warm
+program = importlib.import_module("tritonforge_worker.{name}")
+program.warm_up = lambda options: None
+{more}
+sys.exit(program.main(json.loads(sys.argv[1])))
 """
-"""The real worker without its look at torch: it is there in milliseconds, and loads any kernel file."""
+"""The real worker or preloader without its look at torch: it is there in milliseconds, and loads any kernel file."""
+
+
+def light_program(executable: str, name: str, options: dict[str, Any], more: str = "") -> list[str]:
+    """Stands in for `process.program`; `more` is executed before anything else begins."""
+    if name not in {"serve", "preload"}:
+        return process.program(executable, name, options)
+    code = LIGHT.format(main=str(WORKER_FOLDER / "__main__.py"), name=name, more=more)
+    return [executable, "-P", "-c", code, json.dumps(options)]
 
 
 def serving(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -161,7 +173,31 @@ def start_any(workers: Workers) -> Start:
 @pytest.fixture
 def light_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that start from nothing do without torch."""
-    serving(monkeypatch, LIGHT.format(main=str(WORKER_FOLDER / "__main__.py")))
+    monkeypatch.setattr("tritonforge.sandbox.executors.cold.program", light_program)
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and preloaders do without torch."""
+    for module in ("spares", "executors.cold"):
+        monkeypatch.setattr(f"tritonforge.sandbox.{module}.program", light_program)
+
+
+@pytest.fixture
+async def harmless_race() -> AsyncGenerator[None]:
+    """anyio's streams complain where a socket becomes ready in the turn in which its reader is cancelled; no harm is
+    done, but anyio's own fixtures would fail the test."""
+    loop = asyncio.get_running_loop()
+    handler = loop.get_exception_handler()
+    assert handler is not None
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), asyncio.InvalidStateError):
+            handler(loop, context)
+
+    loop.set_exception_handler(handle)
+    yield
+    loop.set_exception_handler(handler)
 
 
 @pytest.fixture
@@ -228,6 +264,8 @@ def pass_on(fields, *descriptors):
     sent = socket.send_fds(socket.socket(fileno=os.dup(FD)), [data], descriptors)
     send(data[sent:])
 """
+ANSWER = FIND_SOCKET + "send(frame({'ok': True, 'blobs': []}))\n"
+"""The top of a kernel file that answers in the worker's stead."""
 KERNEL_HEAD = """\
 import torch
 import triton
@@ -248,6 +286,15 @@ def launch(x, out, kernel=double, **more):
 
 """
 """The top of a kernel file; an entry follows."""
+INNER_AT_FAULT = """\
+@triton.jit
+def inner(x):
+    y = x + 1
+    return y * UNKNOWN
+
+
+"""
+"""A function for kernels to call; what is wrong with it is on its fourth line."""
 
 
 async def outcome(load: Load, worker: WorkerProcess, text: str) -> tuple[Kind, Problem]:

@@ -1,9 +1,9 @@
 """Executors whose workers do without torch, so that each test can have its own, and ways to watch what they start."""
 
-import asyncio
 import contextlib
 import json
 import os
+import select
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
 from pathlib import Path
@@ -15,16 +15,16 @@ import pytest
 from anyio.abc import TaskGroup
 
 from tests.sandbox.conftest import describe_task, open_descriptors
-from tritonforge.sandbox import process
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor, Job
 from tritonforge.sandbox.executors.cold import ColdExecutor
 from tritonforge.sandbox.executors.host import Host
 from tritonforge.sandbox.executors.local import LocalExecutor
-from tritonforge.sandbox.isolation import WORKER_FOLDER, Interpreter, Seal
+from tritonforge.sandbox.isolation import Interpreter, Seal
 from tritonforge.sandbox.limits import Limits
 from tritonforge.sandbox.process import WorkerProcess
 from tritonforge.sandbox.source import Source
+from tritonforge.sandbox.usage import tree
 from tritonforge.sandbox.workers import KernelWorker
 
 Ground = tuple[Interpreter, Seal]
@@ -36,54 +36,6 @@ PATIENCE_S = 60.0
 JOB = Job("cuda")
 """Runs a kernel file as it stands; without a GPU its tensors are on the CPU."""
 RUNS = "def entry():\n    pass\n"
-
-LIGHT = """\
-import importlib, importlib.util, json, os, sys, types
-spec = importlib.util.spec_from_file_location("worker_main", {main!r})
-main = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(main)
-main._load_package()
-importlib.import_module("tritonforge_worker.environment").describe = lambda flavor: {{"problem": None, "gpu": None}}
-warm = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own))
-sys.modules["tritonforge_worker.warm"] = warm
-program = importlib.import_module("tritonforge_worker.{name}")
-program.warm_up = lambda options: None
-{more}
-sys.exit(program.main(json.loads(sys.argv[1])))
-"""
-"""The real worker or preloader without its look at torch: it is there in milliseconds, and loads any kernel file."""
-
-
-def light_program(executable: str, name: str, options: dict[str, Any], more: str = "") -> list[str]:
-    """Stands in for `process.program`; `more` is executed before anything else begins."""
-    if name not in {"serve", "preload"}:
-        return process.program(executable, name, options)
-    code = LIGHT.format(main=str(WORKER_FOLDER / "__main__.py"), name=name, more=more)
-    return [executable, "-P", "-c", code, json.dumps(options)]
-
-
-@pytest.fixture
-def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers and preloaders do without torch."""
-    for module in ("spares", "executors.cold"):
-        monkeypatch.setattr(f"tritonforge.sandbox.{module}.program", light_program)
-
-
-@pytest.fixture
-async def harmless_race() -> AsyncGenerator[None]:
-    """anyio's streams complain where a socket becomes ready in the turn in which its reader is cancelled; no harm is
-    done, but anyio's own fixtures would fail the test."""
-    loop = asyncio.get_running_loop()
-    handler = loop.get_exception_handler()
-    assert handler is not None
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if not isinstance(context.get("exception"), asyncio.InvalidStateError):
-            handler(loop, context)
-
-    loop.set_exception_handler(handle)
-    yield
-    loop.set_exception_handler(handler)
 
 
 class KnownHost(Host):
@@ -169,6 +121,26 @@ class Watched:
         with anyio.fail_after(PATIENCE_S):
             for descriptor in self.descriptors:
                 await anyio.wait_readable(descriptor)
+
+
+def processes(worker: WorkerProcess) -> dict[int, int]:
+    """The processes of a worker, as they are numbered inside, with a descriptor of each."""
+    found: dict[int, int] = {}
+    for pid in tree(worker.handle.pid):
+        # It may be ending.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+            found[int(fields["NSpid"].split()[-1])] = os.pidfd_open(pid)
+    return found
+
+
+def all_end(descriptors: dict[int, int]) -> bool:
+    """Wait until the processes behind these descriptors have ended; False if one lives on."""
+    try:
+        return all(select.select([descriptor], [], [], 20)[0] for descriptor in descriptors.values())
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
 
 
 async def descriptors_become(count: int) -> None:

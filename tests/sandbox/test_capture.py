@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.conftest import H100, KERNEL_HEAD, Floats, Load, vector
+from tests.sandbox.conftest import H100, INNER_AT_FAULT, KERNEL_HEAD, Floats, Load, vector
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind, Problem
@@ -243,12 +243,6 @@ async def test_inputs_by_name_reach_the_entry(capture: Any, floats: Floats) -> N
 
 async def test_a_compile_error_is_placed_in_the_function_at_fault(refused: Any) -> None:
     entry = """\
-@triton.jit
-def inner(x):
-    y = x + 1
-    return y * UNKNOWN
-
-
 def factory():
     @triton.jit
     def outer(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -261,7 +255,7 @@ def factory():
 def entry(x):
     launch(x, torch.empty_like(x), factory())
 """
-    kind, problem = await refused(entry)
+    kind, problem = await refused(INNER_AT_FAULT + entry)
     assert (kind, problem.stage, problem.file) == (Kind.COMPILE_ERROR, "compile", "kernel.py")
     assert "UNKNOWN is not defined" in problem.message
     assert problem.line == KERNEL_HEAD.count("\n") + 4

@@ -1,4 +1,4 @@
-"""Leases: one holder of a GPU at a time, in order, whatever ends the others; and who else computes there.
+"""Leases: one holder of a GPU at a time, in order, whatever ends the others.
 
 Two `Leases` of one folder stand for two servers: flock(2) tells open files apart, not processes.
 """
@@ -17,10 +17,9 @@ import pytest
 from anyio import wait_all_tasks_blocked
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tritonforge.sandbox import lease, nvml
+from tritonforge.sandbox import lease
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.lease import Leases, sharing
-from tritonforge.sandbox.nvml import GpuProcess, NvmlUnavailable
+from tritonforge.sandbox.lease import Leases
 from tritonforge.sandbox.outcome import Kind
 
 pytestmark = pytest.mark.anyio
@@ -375,57 +374,3 @@ async def test_a_file_system_without_locks_makes_the_gpu_unavailable(
             async with taken(Leases(tmp_path)):
                 pytest.fail("the lease was given")
     assert [descriptors(path) for path in lock_files(tmp_path)] == [[], []]
-
-
-def running(monkeypatch: pytest.MonkeyPatch, *pids: int) -> list[GpuProcess]:
-    """Let the driver list these compute processes."""
-    found = [GpuProcess(pid=pid, name=None, memory_bytes=None) for pid in pids]
-
-    def processes(uuid: str) -> list[GpuProcess]:
-        assert uuid == GPU
-        return found
-
-    monkeypatch.setattr(nvml, "processes", processes)
-    return found
-
-
-def test_a_process_that_is_not_ours_shares_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, theirs = running(monkeypatch, 10, 11)
-    found = sharing(GPU, own={10, 12})
-    assert (found.foreign, found.checked, found.reason) == ([theirs], True, None)
-
-
-def test_nobody_shares_the_gpu_where_all_processes_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    running(monkeypatch, 10)
-    found = sharing(GPU, own=[10])
-    assert (found.foreign, found.checked) == ([], True)
-
-
-def test_every_process_is_foreign_where_we_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = running(monkeypatch, 10, 11)
-    found = sharing(GPU, own=())
-    assert (found.foreign, found.checked) == (theirs, True)
-
-
-@pytest.mark.parametrize("own", [(), (10,)])
-def test_nobody_shares_a_gpu_without_processes(own: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    running(monkeypatch)
-    found = sharing(GPU, own)
-    assert (found.foreign, found.checked) == ([], True)
-
-
-def test_pids_of_another_namespace_can_not_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    running(monkeypatch, 70_010, 70_011)
-    found = sharing(GPU, own=[10])
-    assert (found.foreign, found.checked) == ([], False)
-    assert found.reason is not None
-    assert "--pid=host" in found.reason
-
-
-def test_sharing_says_why_the_driver_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def processes(uuid: str) -> list[GpuProcess]:
-        raise NvmlUnavailable("no driver", "Install it.")
-
-    monkeypatch.setattr(nvml, "processes", processes)
-    found = sharing(GPU, own=[10])
-    assert (found.foreign, found.checked, found.reason) == ([], False, "no driver. Install it.")

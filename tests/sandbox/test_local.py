@@ -17,9 +17,7 @@ from tests.sandbox.light import (
     KnownHost,
     Watched,
     children_of,
-    harmless_race,
     itself,
-    light,
     look,
     run,
 )
@@ -33,7 +31,6 @@ from tritonforge.sandbox.process import WorkerProcess
 from tritonforge.sandbox.spares import Preloader
 from tritonforge.sandbox.usage import tree
 
-__all__ = ["harmless_race", "light"]
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless_race")]
 
 

@@ -1,143 +1,17 @@
-"""Pools of spares and the gate before them: fake spares, each made when the test says so."""
+"""Pools of spares: fake ones, each made when the test says so."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import TaskGroup
-from anyio.lowlevel import checkpoint
 
+from tests.sandbox.fake_spares import PATIENCE_S, FakeSpare, Maker, Takes, everybody_waits, open_pool, refusal, take
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.pool import Gate, Pool
-from tritonforge.sandbox.process import ProcessHandle, WorkerProcess
+from tritonforge.sandbox.outcome import Kind
+from tritonforge.sandbox.pool import Pool
 
 pytestmark = pytest.mark.anyio
-TURNS = 100
-PATIENCE_S = 30.0
-"""What hangs fails after this; nothing takes nearly as long."""
-
-
-async def everybody_waits() -> None:
-    """Let all go on until they wait for the test; nothing here takes time, only turns."""
-    for _ in range(TURNS):
-        await checkpoint()
-
-
-class FakeHandle(ProcessHandle):
-    """A process that dies when the test says so."""
-
-    def __init__(self) -> None:
-        self.dead = False
-
-    def ended(self) -> bool:
-        return self.dead
-
-    async def wait(self) -> None:
-        raise NotImplementedError
-
-    def kill(self) -> None:
-        self.dead = True
-
-    async def release(self) -> bool:
-        raise NotImplementedError
-
-
-class FakeSpare(WorkerProcess):
-    """A spare without a process."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.handle = FakeHandle()
-        self.facts: dict[str, Any] | Stopped = {"number": number}
-        self.discarded = False
-
-    async def hello(self) -> dict[str, Any]:
-        if isinstance(self.facts, Stopped):
-            raise self.facts
-        return self.facts
-
-    async def discard(self) -> None:
-        self.handle.kill()
-        self.discarded = True
-
-
-class Maker:
-    """Makes spares, at once or each when it is told to."""
-
-    def __init__(self, *, at_once: bool = True) -> None:
-        self.at_once = at_once
-        self.made: list[FakeSpare] = []
-        self.begun = 0
-        self.failure: Stopped | None = None
-        self._waiting: list[anyio.Event] = []
-
-    async def __call__(self) -> WorkerProcess:
-        self.begun += 1
-        if not self.at_once:
-            turn = anyio.Event()
-            self._waiting.append(turn)
-            await turn.wait()
-        if self.failure is not None:
-            raise self.failure
-        self.made.append(FakeSpare(len(self.made)))
-        return self.made[-1]
-
-    async def finish(self, count: int = 1) -> None:
-        """Let the oldest of those that are being made be ready, and all that follows from that happen."""
-        for turn in self._waiting[:count]:
-            turn.set()
-        del self._waiting[:count]
-        await everybody_waits()
-
-
-class Takes:
-    """Jobs that want a spare, and what each got."""
-
-    def __init__(self, pool: Pool, tasks: TaskGroup) -> None:
-        self._pool = pool
-        self._tasks = tasks
-        self.got: dict[str, FakeSpare | Stopped] = {}
-
-    async def begin(self, *names: str) -> None:
-        for name in names:
-            self._tasks.start_soon(self._take, name)
-            await everybody_waits()
-
-    async def _take(self, name: str) -> None:
-        try:
-            self.got[name] = await take(self._pool)
-        except Stopped as stopped:
-            self.got[name] = stopped
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        return {name: got.number for name, got in self.got.items() if isinstance(got, FakeSpare)}
-
-    @property
-    def failed(self) -> list[str]:
-        return [name for name, got in self.got.items() if isinstance(got, Stopped)]
-
-
-async def take(pool: Pool) -> FakeSpare:
-    with anyio.fail_after(PATIENCE_S):
-        spare = await pool.take()
-    assert isinstance(spare, FakeSpare)
-    return spare
-
-
-def refusal(words: str) -> Stopped:
-    return Stopped(Kind.UNAVAILABLE, Problem(stage="environment", message=words))
-
-
-@asynccontextmanager
-async def open_pool(maker: Maker, size: int = 2, gate: Gate | None = None) -> AsyncGenerator[tuple[Pool, Takes]]:
-    async with anyio.create_task_group() as tasks:
-        pool = Pool(maker, size=size, gate=gate, tasks=tasks)
-        yield pool, Takes(pool, tasks)
-        tasks.cancel_scope.cancel()
 
 
 async def test_nothing_is_made_before_somebody_asks() -> None:
@@ -359,14 +233,22 @@ async def test_filled_tells_why_it_can_not_be() -> None:
             await pool.filled()
 
 
+@asynccontextmanager
+async def given_up(pool: Pool, takes: Takes) -> AsyncGenerator[None]:
+    """One who waits, with ``next`` behind; on leaving, the first gives up."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pool.take)
+        await everybody_waits()
+        await takes.begin("next")
+        yield
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_waiter_that_is_cancelled_leaves_its_spare_to_the_next() -> None:
     maker = Maker(at_once=False)
     async with open_pool(maker, size=0) as (pool, takes):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pool.take)
-            await everybody_waits()
-            await takes.begin("next")
-            tasks.cancel_scope.cancel()
+        async with given_up(pool, takes):
+            pass
         await maker.finish()
         assert takes.numbers == {"next": 0}
         # The one that was made for the other is kept for whoever comes.
@@ -380,12 +262,8 @@ async def test_a_waiter_that_is_cancelled_leaves_its_spare_to_the_next() -> None
 async def test_a_waiter_that_is_cancelled_just_as_its_spare_is_ready_holds_up_nobody() -> None:
     maker = Maker(at_once=False)
     async with open_pool(maker, size=0) as (pool, takes):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pool.take)
-            await everybody_waits()
-            await takes.begin("next")
+        async with given_up(pool, takes):
             pool.give_back(FakeSpare(5))
-            tasks.cancel_scope.cancel()
         await maker.finish(2)
         assert list(takes.numbers) == ["next"]
         assert not pool.busy
@@ -420,155 +298,3 @@ async def test_closing_tells_all_who_wait_and_all_who_come() -> None:
         with anyio.fail_after(PATIENCE_S), pytest.raises(Stopped, match="closed"):
             await pool.filled()
     assert maker.begun == 1
-
-
-async def test_spares_are_made_side_by_side() -> None:
-    maker, gate = Maker(at_once=False), Gate()
-    async with open_pool(maker, size=3, gate=gate) as (pool, takes):
-        await takes.begin("a")
-        assert maker.begun == 4
-        await maker.finish(4)
-        assert pool.ready == 3
-
-
-async def test_nothing_is_made_while_it_is_quiet() -> None:
-    maker, gate = Maker(), Gate()
-    async with open_pool(maker, size=2, gate=gate) as (pool, takes):
-        async with gate.quiet():
-            await takes.begin("a")
-            assert (maker.begun, pool.busy) == (0, True)
-        await everybody_waits()
-        assert (takes.numbers, pool.ready) == ({"a": 0}, 2)
-
-
-async def test_those_that_are_ready_are_given_while_it_is_quiet() -> None:
-    maker, gate = Maker(), Gate()
-    async with open_pool(maker, size=1, gate=gate) as (pool, _):
-        await take(pool)
-        await everybody_waits()
-        async with gate.quiet():
-            assert (await take(pool)).number == 1
-        await everybody_waits()
-        assert pool.ready == 1
-
-
-async def test_quiet_waits_for_what_is_being_made() -> None:
-    maker, gate = Maker(at_once=False), Gate()
-    is_quiet, over = anyio.Event(), anyio.Event()
-
-    async def measure() -> None:
-        async with gate.quiet():
-            is_quiet.set()
-            await over.wait()
-
-    async with open_pool(maker, size=1, gate=gate) as (pool, takes), anyio.create_task_group() as tasks:
-        await takes.begin("a")
-        tasks.start_soon(measure)
-        await everybody_waits()
-        assert not is_quiet.is_set()
-        await maker.finish()
-        assert not is_quiet.is_set()
-        await maker.finish()
-        assert is_quiet.is_set()
-        # What has become necessary meanwhile waits until it is over.
-        await takes.begin("b")
-        assert maker.begun == 2
-        over.set()
-        await everybody_waits()
-        assert maker.begun == 3
-        await maker.finish()
-        assert pool.ready == 1
-
-
-async def test_who_waits_for_quiet_keeps_more_from_being_made() -> None:
-    maker, gate = Maker(at_once=False), Gate()
-
-    async def measure() -> None:
-        async with gate.quiet():
-            assert maker.begun == 1
-
-    async with open_pool(maker, size=0, gate=gate) as (_, takes), anyio.create_task_group() as tasks:
-        await takes.begin("a")
-        tasks.start_soon(measure)
-        await everybody_waits()
-        await takes.begin("b")
-        assert maker.begun == 1
-        await maker.finish()
-        assert maker.begun == 2
-
-
-async def test_two_may_be_quiet_at_a_time() -> None:
-    maker, gate = Maker(), Gate()
-    async with open_pool(maker, size=1, gate=gate) as (_, takes):
-        async with gate.quiet():
-            async with gate.quiet():
-                await takes.begin("a")
-            await everybody_waits()
-            assert maker.begun == 0
-        await everybody_waits()
-    assert maker.begun == 2
-
-
-async def test_waiting_for_quiet_can_be_cancelled_and_leaves_nothing_stuck() -> None:
-    maker, gate = Maker(at_once=False), Gate()
-    async with open_pool(maker, size=0, gate=gate) as (_, takes):
-        await takes.begin("a")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(gate.quiet().__aenter__)
-            await everybody_waits()
-            tasks.cancel_scope.cancel()
-        await takes.begin("b")
-        assert maker.begun == 2
-        await maker.finish(2)
-        with anyio.fail_after(PATIENCE_S):
-            async with gate.quiet():
-                pass
-    assert takes.numbers == {"a": 0, "b": 1}
-
-
-async def test_what_waits_to_be_made_can_be_cancelled_and_leaves_nothing_stuck() -> None:
-    gate = Gate()
-    async with gate.quiet():
-        async with open_pool(Maker(), gate=gate) as (pool, takes):
-            await takes.begin("a")
-        assert (takes.got, pool.busy) == ({}, False)
-    with anyio.fail_after(PATIENCE_S):
-        async with gate.making(), gate.making():
-            pass
-        async with gate.quiet():
-            pass
-
-
-async def test_what_is_being_made_can_be_cancelled_and_leaves_nothing_stuck() -> None:
-    gate = Gate()
-    async with open_pool(Maker(at_once=False), gate=gate) as (_, takes):
-        await takes.begin("a")
-    with anyio.fail_after(PATIENCE_S):
-        async with gate.quiet():
-            pass
-
-
-async def test_exceptions_leave_the_gate_as_it_was() -> None:
-    gate = Gate()
-    with pytest.raises(LookupError):
-        async with gate.quiet():
-            raise LookupError
-    with pytest.raises(LookupError):
-        async with gate.making():
-            raise LookupError
-    with anyio.fail_after(PATIENCE_S):
-        async with gate.making():
-            pass
-        async with gate.quiet():
-            pass
-
-
-async def test_a_failure_behind_the_gate_leaves_it_open() -> None:
-    maker, gate = Maker(), Gate()
-    maker.failure = refusal("no memory")
-    async with open_pool(maker, gate=gate) as (pool, _):
-        with pytest.raises(Stopped, match="no memory"):
-            await take(pool)
-        with anyio.fail_after(PATIENCE_S):
-            async with gate.quiet():
-                pass

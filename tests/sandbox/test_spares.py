@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from tests.sandbox.conftest import open_descriptors
+from tests.sandbox.conftest import light_program, open_descriptors
 from tests.sandbox.light import (
     JOB,
     PATIENCE_S,
@@ -24,10 +24,7 @@ from tests.sandbox.light import (
     background,
     children_of,
     descriptors_become,
-    harmless_race,
     itself,
-    light,
-    light_program,
     look,
     run,
     say,
@@ -42,7 +39,6 @@ from tritonforge.sandbox.process import WorkerProcess
 from tritonforge.sandbox.spares import Preloader, kill_marked, start_preloader
 from tritonforge.sandbox.usage import tree
 
-__all__ = ["harmless_race", "light"]
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless_race")]
 PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -60,6 +56,11 @@ async def sealed() -> Ground:
 async def start(ground: Ground, tasks: TaskGroup, **limits: Any) -> Preloader:
     interpreter, seal = ground
     return await start_preloader(interpreter, "cpu", seal, Limits.model_validate(limits), tasks)
+
+
+def preloading(monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+    """Preloaders do without torch, and execute this before anything else begins."""
+    monkeypatch.setattr("tritonforge.sandbox.spares.program", functools.partial(light_program, more=more))
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ async def test_a_spare_that_dies_before_it_is_ready_tells_its_last_words(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash = "def crash(*_, **__):\n    raise RuntimeError('out of luck')\nprogram.serve.serve = crash"
-    monkeypatch.setattr("tritonforge.sandbox.spares.program", functools.partial(light_program, more=crash))
+    preloading(monkeypatch, crash)
     async with background() as tasks:
         preloader = await start(ground, tasks)
         before = open_descriptors()
@@ -147,7 +148,7 @@ async def test_a_spare_that_the_kernel_refuses_is_unavailable_with_the_reason(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse = "def refuse():\n    raise BlockingIOError(11, 'Resource temporarily unavailable')\nos.fork = refuse"
-    monkeypatch.setattr("tritonforge.sandbox.spares.program", functools.partial(light_program, more=refuse))
+    preloading(monkeypatch, refuse)
     async with background() as tasks:
         preloader = await start(ground, tasks)
         for _ in range(2):
@@ -219,7 +220,7 @@ async def test_starting_a_preloader_can_be_cancelled_at_any_moment(ground: Groun
 
 async def test_a_preloader_that_takes_too_long_is_unavailable(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     hang = "import signal\nprint('still here', flush=True)\nsignal.pause()"
-    monkeypatch.setattr("tritonforge.sandbox.spares.program", functools.partial(light_program, more=hang))
+    preloading(monkeypatch, hang)
     before = open_descriptors()
     async with background() as tasks:
         with pytest.raises(Stopped) as caught:
@@ -234,11 +235,40 @@ async def test_a_preloader_that_ends_early_tells_its_last_words(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash = "raise RuntimeError('out of luck')"
-    monkeypatch.setattr("tritonforge.sandbox.spares.program", functools.partial(light_program, more=crash))
+    preloading(monkeypatch, crash)
     async with background() as tasks:
         with pytest.raises(Stopped, match="ended before it was ready") as caught:
             await start(ground, tasks)
     assert "RuntimeError: out of luck" in (caught.value.problem.output or "")
+
+
+COMPILES = """
+def compile_once(*_, **__):
+    raise {error}
+warm.compile_once = compile_once
+program.warm_up = lambda options: program.compile_first("/no/cache", driver=False)
+"""
+
+
+async def test_a_preloader_that_lacks_a_c_compiler_makes_spares_all_the_same(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preloading(monkeypatch, COMPILES.format(error="RuntimeError('Failed to find C compiler')"))
+    async with background() as tasks:
+        preloader = await start(ground, tasks)
+        await (await fork(preloader)).discard()
+        await preloader.close()
+
+
+async def test_a_preloader_whose_first_compile_fails_unexpectedly_tells_how(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preloading(monkeypatch, COMPILES.format(error="LookupError('out of luck')"))
+    async with background() as tasks:
+        with pytest.raises(Stopped, match=r"ended before it was ready \(exit code 1\)") as caught:
+            await start(ground, tasks)
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert (caught.value.problem.output or "").endswith("LookupError: out of luck\n")
 
 
 async def test_without_namespaces_the_folder_for_temporary_files_tells_what_belongs_together(tmp_path: Path) -> None:

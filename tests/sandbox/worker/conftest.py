@@ -21,41 +21,38 @@ def worker() -> ModuleType:
     spec.loader.exec_module(main)
     main._load_package()
     package = importlib.import_module("tritonforge_worker")
-    for name in ("environment", "failures", "frames", "judge", "load", "remap", "share", "task", "values"):
+    names = (
+        "environment",
+        "failures",
+        "frames",
+        "judge",
+        "load",
+        "preload",
+        "remap",
+        "share",
+        "task",
+        "values",
+    )
+    for name in names:
         setattr(package, name, importlib.import_module(f"tritonforge_worker.{name}"))
     return package
 
 
-@pytest.fixture(scope="session")
-def failures(worker):
-    return worker.failures
+def module(name):
+    """A fixture that is one of its modules."""
+
+    @pytest.fixture(scope="session", name=name)
+    def get(worker):
+        return getattr(worker, name)
+
+    return get
 
 
-@pytest.fixture(scope="session")
-def frames(worker):
-    return worker.frames
-
-
-@pytest.fixture(scope="session")
-def judge(worker):
-    return worker.judge
-
-
-@pytest.fixture(scope="session")
-def load(worker):
-    return worker.load
-
-
-@pytest.fixture(scope="session")
-def share(worker):
-    return worker.share
-
-
-@pytest.fixture(scope="session")
-def task(worker):
-    return worker.task
-
-
-@pytest.fixture(scope="session")
-def values(worker):
-    return worker.values
+failures = module("failures")
+frames = module("frames")
+judge = module("judge")
+load = module("load")
+preload = module("preload")
+share = module("share")
+task = module("task")
+values = module("values")

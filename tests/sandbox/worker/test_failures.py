@@ -6,17 +6,15 @@ import textwrap
 
 import pytest
 
-SOURCE = """\
+from tests.sandbox.conftest import INNER_AT_FAULT
+
+HEAD = """\
 import triton
 import triton.language as tl
 
 
-@triton.jit
-def inner(x):
-    y = x + 1
-    return y * UNKNOWN
-
-
+"""
+FACTORY = """\
 def factory():
     @triton.jit
     def nested(x_ptr):
@@ -26,7 +24,8 @@ def factory():
 
     return nested
 """
-INNER = "def inner(x):\n    y = x + 1\n    return y * UNKNOWN\n"
+SOURCE = HEAD + INNER_AT_FAULT + FACTORY
+INNER = INNER_AT_FAULT.removeprefix("@triton.jit\n").rstrip("\n") + "\n"
 NESTED = textwrap.dedent(SOURCE[SOURCE.index("    def nested") : SOURCE.index("\n    return nested")])
 
 

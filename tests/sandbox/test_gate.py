@@ -1,0 +1,162 @@
+"""The gate before pools: nothing is made while it is quiet, and nobody holds it up for ever."""
+
+import anyio
+import pytest
+
+from tests.sandbox.fake_spares import PATIENCE_S, Maker, everybody_waits, open_pool, refusal, take
+from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.pool import Gate
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_spares_are_made_side_by_side() -> None:
+    maker, gate = Maker(at_once=False), Gate()
+    async with open_pool(maker, size=3, gate=gate) as (pool, takes):
+        await takes.begin("a")
+        assert maker.begun == 4
+        await maker.finish(4)
+        assert pool.ready == 3
+
+
+async def test_nothing_is_made_while_it_is_quiet() -> None:
+    maker, gate = Maker(), Gate()
+    async with open_pool(maker, size=2, gate=gate) as (pool, takes):
+        async with gate.quiet():
+            await takes.begin("a")
+            assert (maker.begun, pool.busy) == (0, True)
+        await everybody_waits()
+        assert (takes.numbers, pool.ready) == ({"a": 0}, 2)
+
+
+async def test_those_that_are_ready_are_given_while_it_is_quiet() -> None:
+    maker, gate = Maker(), Gate()
+    async with open_pool(maker, size=1, gate=gate) as (pool, _):
+        await take(pool)
+        await everybody_waits()
+        async with gate.quiet():
+            assert (await take(pool)).number == 1
+        await everybody_waits()
+        assert pool.ready == 1
+
+
+async def test_quiet_waits_for_what_is_being_made() -> None:
+    maker, gate = Maker(at_once=False), Gate()
+    is_quiet, over = anyio.Event(), anyio.Event()
+
+    async def measure() -> None:
+        async with gate.quiet():
+            is_quiet.set()
+            await over.wait()
+
+    async with open_pool(maker, size=1, gate=gate) as (pool, takes), anyio.create_task_group() as tasks:
+        await takes.begin("a")
+        tasks.start_soon(measure)
+        await everybody_waits()
+        assert not is_quiet.is_set()
+        await maker.finish()
+        assert not is_quiet.is_set()
+        await maker.finish()
+        assert is_quiet.is_set()
+        # What has become necessary meanwhile waits until it is over.
+        await takes.begin("b")
+        assert maker.begun == 2
+        over.set()
+        await everybody_waits()
+        assert maker.begun == 3
+        await maker.finish()
+        assert pool.ready == 1
+
+
+async def test_who_waits_for_quiet_keeps_more_from_being_made() -> None:
+    maker, gate = Maker(at_once=False), Gate()
+
+    async def measure() -> None:
+        async with gate.quiet():
+            assert maker.begun == 1
+
+    async with open_pool(maker, size=0, gate=gate) as (_, takes), anyio.create_task_group() as tasks:
+        await takes.begin("a")
+        tasks.start_soon(measure)
+        await everybody_waits()
+        await takes.begin("b")
+        assert maker.begun == 1
+        await maker.finish()
+        assert maker.begun == 2
+
+
+async def test_two_may_be_quiet_at_a_time() -> None:
+    maker, gate = Maker(), Gate()
+    async with open_pool(maker, size=1, gate=gate) as (_, takes):
+        async with gate.quiet():
+            async with gate.quiet():
+                await takes.begin("a")
+            await everybody_waits()
+            assert maker.begun == 0
+        await everybody_waits()
+    assert maker.begun == 2
+
+
+async def test_waiting_for_quiet_can_be_cancelled_and_leaves_nothing_stuck() -> None:
+    maker, gate = Maker(at_once=False), Gate()
+    async with open_pool(maker, size=0, gate=gate) as (_, takes):
+        await takes.begin("a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gate.quiet().__aenter__)
+            await everybody_waits()
+            tasks.cancel_scope.cancel()
+        await takes.begin("b")
+        assert maker.begun == 2
+        await maker.finish(2)
+        with anyio.fail_after(PATIENCE_S):
+            async with gate.quiet():
+                pass
+    assert takes.numbers == {"a": 0, "b": 1}
+
+
+async def test_what_waits_to_be_made_can_be_cancelled_and_leaves_nothing_stuck() -> None:
+    gate = Gate()
+    async with gate.quiet():
+        async with open_pool(Maker(), gate=gate) as (pool, takes):
+            await takes.begin("a")
+        assert (takes.got, pool.busy) == ({}, False)
+    with anyio.fail_after(PATIENCE_S):
+        async with gate.making(), gate.making():
+            pass
+        async with gate.quiet():
+            pass
+
+
+async def test_what_is_being_made_can_be_cancelled_and_leaves_nothing_stuck() -> None:
+    gate = Gate()
+    async with open_pool(Maker(at_once=False), gate=gate) as (_, takes):
+        await takes.begin("a")
+    with anyio.fail_after(PATIENCE_S):
+        async with gate.quiet():
+            pass
+
+
+async def test_exceptions_leave_the_gate_as_it_was() -> None:
+    gate = Gate()
+    with pytest.raises(LookupError):
+        async with gate.quiet():
+            raise LookupError
+    with pytest.raises(LookupError):
+        async with gate.making():
+            raise LookupError
+    with anyio.fail_after(PATIENCE_S):
+        async with gate.making():
+            pass
+        async with gate.quiet():
+            pass
+
+
+async def test_a_failure_behind_the_gate_leaves_it_open() -> None:
+    maker, gate = Maker(), Gate()
+    maker.failure = refusal("no memory")
+    async with open_pool(maker, gate=gate) as (pool, _):
+        with pytest.raises(Stopped, match="no memory"):
+            await take(pool)
+        with anyio.fail_after(PATIENCE_S):
+            async with gate.quiet():
+                pass
