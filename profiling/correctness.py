@@ -1,18 +1,47 @@
 """Whether a kernel's results are right: evidence from two workers that never see each other's side."""
 
 import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
 
 from ..sandbox.errors import Stopped, rejected
-from ..sandbox.outcome import Kind
+from ..sandbox.facts import Audit, CallFacts, Difference, Expected, Launched, OutputAccuracy, OutputComparison, Skipped
+from ..sandbox.outcome import Kind, Problem
+from ..sandbox.task import Task
 from ..sandbox.wire import Wire
-from ..sandbox.workers import KernelWorker, OutputComparison, TaskWorker, Values
+from ..sandbox.workers import Call, KernelWorker, TaskWorker, Values
+from .audit import blaming_baseline
+from .rounds import Plan, Round, rounds_of
+from .verdict import (
+    Check,
+    Fault,
+    Outside,
+    call_faults,
+    is_decoy,
+    missing_kernel,
+    named,
+    outside,
+    repeat_fault,
+    value_faults,
+    worst_output,
+)
+
+KEY_BYTES: Final = 8
+"""Of the pattern in the margins around tensors."""
 
 
 class CaseResult(Wire):
-    """One case over all its seeds; the errors are those of the worst seed."""
+    """One case over all its inputs; the errors are those of the worst."""
 
     case: str
     kind: Kind
+    check: Check | None
+    """What found it wrong."""
+    inputs: str | None
+    """The inputs on which it is wrong: `random`, a structured variant such as `zeros`, or a layout."""
     seeds: list[int]
     """Seeds that were run: `torch.manual_seed(seed)` before `make_inputs`."""
     elements: int
@@ -28,107 +57,332 @@ class CaseResult(Wire):
     worst_got: float | str | None
     rtol: float | None
     atol: float | None
+    accuracy: OutputAccuracy | None
+    """Error against the float64 reference beside the reference's own; null where there is none: `skipped` says why."""
+    nondeterministic: Difference | None
+    """How two calls on the same inputs differed, where the task allows it."""
+    structured: list[str]
+    """Structured inputs and layouts that were run."""
+    skipped: list[Skipped]
+    """What was not checked, and why."""
+    launches: list[Launched]
+    """Triton kernels that a call launches."""
+    outside_triton_pct: float | None
+    """Share of the device's time that a call spends outside the kernel file's Triton kernels; null without a GPU."""
+    outside_triton: list[str]
+    """What that is; without a GPU the torch operations that compute something."""
     message: str | None
-    """What differs, in words, where it is wrong."""
+    """What is wrong, in words."""
+    likely_cause: str | None
+    likely_fix: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A round whose inputs are made and whose expected outputs are known."""
+
+    round: Round
+    seed: int
+    slot: int
+    """Where the task's worker keeps them."""
+    inputs: Values
+    expected: Expected
+    upstream: Values | None
+
+
+class _Calling:
+    """A call of the kernel that goes on beside other work; what comes of it is kept until that is done."""
+
+    def __init__(self) -> None:
+        self._result: Call | Stopped | None = None
+
+    async def run(self, call: Callable[[_Prepared], Awaitable[Call]], on: _Prepared) -> None:
+        """Call, and keep a failure too: that of the round before it comes first."""
+        try:
+            self._result = await call(on)
+        except Stopped as stopped:
+            self._result = stopped
+
+    def result(self) -> Call:
+        """What the call gave.
+
+        Raises:
+            Stopped: its failure.
+        """
+        if isinstance(self._result, Stopped):
+            raise self._result
+        assert self._result is not None
+        return self._result
+
+
+@dataclass(slots=True)
+class _Evidence:
+    """What has been seen of one case so far."""
+
+    seeds: list[int] = field(default_factory=list[int])
+    structured: list[str] = field(default_factory=list[str])
+    skipped: list[Skipped] = field(default_factory=list[Skipped])
+    worst: OutputComparison | None = None
+    elements: int = 0
+    accuracy: OutputAccuracy | None = None
+    nondeterministic: Difference | None = None
+    facts: CallFacts | None = None
+    beside: Outside = field(default_factory=lambda: Outside(None, 0.0, []))
 
 
 async def check_case(
-    case: str, seeds: int, tasks: TaskWorker, candidate: KernelWorker, reference: KernelWorker | None
+    case: str,
+    plan: Plan,
+    spec: Task,
+    tasks: TaskWorker,
+    candidate: KernelWorker,
+    *,
+    reference: KernelWorker | None = None,
+    audit: Audit | None = None,
 ) -> CaseResult:
-    """Compare the candidate's outputs with the expected ones on `seeds` fresh inputs, until one is wrong.
+    """Compare the candidate's outputs with the expected ones on fresh inputs, until something is wrong.
 
     Args:
         case: name of the case.
-        seeds: how many inputs.
+        plan: how much is checked.
+        spec: the task.
         tasks: worker of the loaded task.
         candidate: worker of the loaded kernel.
         reference: worker of the kernel whose outputs are expected; None: the task's own reference.
+        audit: which structured inputs are fair, and whether there is a float64 reference.
 
     Raises:
         Stopped: any outcome but ``ok`` and ``wrong``.
     """
-    done: list[int] = []
-    worst: OutputComparison | None = None
-    elements = 0
-    for _ in range(seeds):
-        # Drawn now, after the candidate has been loaded: nothing in it can know them.
-        seed = secrets.randbelow(1 << 31)
-        done.append(seed)
-        inputs = await tasks.make_inputs(case, seed)
-        if reference is None:
-            await tasks.expect()
+    return await _CaseCheck(case, plan, spec, tasks, candidate, reference, audit).run()
+
+
+class _CaseCheck:
+    """One case being checked."""
+
+    def __init__(
+        self,
+        case: str,
+        plan: Plan,
+        spec: Task,
+        tasks: TaskWorker,
+        candidate: KernelWorker,
+        reference: KernelWorker | None,
+        audit: Audit | None,
+    ) -> None:
+        self._case, self._plan, self._spec = case, plan, spec
+        self._tasks, self._candidate, self._reference, self._audit = tasks, candidate, reference, audit
+        self._key = secrets.token_bytes(KEY_BYTES)
+        self._seen = _Evidence(skipped=list(audit.skipped) if audit is not None and plan.structured else [])
+
+    async def run(self) -> CaseResult:
+        """All rounds: while the kernel has the inputs of one, that before it is judged and the next is made."""
+        rounds = rounds_of(self._plan, self._spec, self._audit)
+        now = await self._prepare(rounds, 0)
+        assert now is not None
+        await self._expect_exact(now)
+        call = await self._call(now)
+        faults = await self._judge(now, call) or await self._repeat(now)
+        if faults:
+            return self._result(now.round, faults)
+        called: tuple[_Prepared, Call] | None = None
+        ahead = await self._prepare(rounds, 1)
+        while ahead is not None or called is not None:
+            calling = _Calling()
+            following: _Prepared | None = None
+            stopped: Stopped | None = None
+            async with anyio.create_task_group() as both:
+                if ahead is not None:
+                    both.start_soon(calling.run, self._call, ahead)
+                try:
+                    if called is not None:
+                        faults = await self._judge(*called)
+                    if ahead is not None and not faults:
+                        following = await self._prepare(rounds, 1 - ahead.slot)
+                except Stopped as error:
+                    stopped = error
+                # Where only this case ends, the call does too: its worker goes on to the next, and a reply that nobody
+                # waited for would be taken for that to another request.
+                if stopped is not None:
+                    both.cancel_scope.cancel()
+            if stopped is not None:
+                raise stopped
+            if faults:
+                assert called is not None
+                return self._result(called[0].round, faults)
+            called = (ahead, calling.result()) if ahead is not None else None
+            ahead = following
+        return self._result(None, [])
+
+    async def _prepare(self, rounds: Iterator[Round], slot: int) -> _Prepared | None:
+        """Inputs and expected outputs of the next round that is fair; None where there is none any more."""
+        for one in rounds:
+            # Drawn now, after the candidate has been loaded: nothing in it can know them.
+            seed = secrets.randbelow(1 << 31)
+            inputs, expected = await self._make(one, seed, slot)
+            if not self._is_fair(one, expected):
+                continue
+            upstream = await self._tasks.upstream(slot=slot) if self._spec.grad else None
+            return _Prepared(one, seed, slot, inputs, expected, upstream)
+        return None
+
+    async def _make(self, one: Round, seed: int, slot: int) -> tuple[Values, Expected]:
+        tasks, case, variant, scale, layout = self._tasks, self._case, one.variant, one.scale, one.layout
+        if self._reference is None:
+            return await tasks.make_and_expect(case, seed, variant=variant, scale=scale, layout=layout, slot=slot)
+        inputs = await tasks.make_inputs(case, seed, variant=variant, scale=scale, layout=layout, slot=slot)
+        # First, and copied by it before the candidate gets the same memory, to which it could write.
+        await self._reference.set_inputs(inputs)
+        with blaming_baseline():
+            call = await self._reference.call()
+        return inputs, await tasks.expect_from(call.values, slot=slot)
+
+    async def _call(self, now: _Prepared) -> Call:
+        offset = int(now.round.layout == "offset")
+        await self._candidate.set_inputs(now.inputs, offset=offset, reuse=now.round.reuse)
+        return await self._candidate.call(None if now.round.ordinary else self._key, upstream=now.upstream)
+
+    def _is_fair(self, one: Round, expected: Expected) -> bool:
+        """Structured inputs count only where the reference gives numbers; of the task's own the audit knows."""
+        if one.name == "random" or one.variant in self._spec.special_values:
+            return True
+        if any(output.nan or output.inf for output in expected.outputs):
+            self._seen.skipped.append(Skipped(name=one.name, reason="the reference is not finite there"))
+            return False
+        return True
+
+    async def _expect_exact(self, now: _Prepared) -> None:
+        if self._audit is None:
+            return
+        reason = self._audit.exact
+        if reason is None:
+            reason = await self._tasks.expect_exact(slot=now.slot)
+        if reason is not None:
+            self._seen.skipped.append(Skipped(name="accuracy against float64", reason=reason))
+
+    async def _judge(self, now: _Prepared, call: Call) -> list[Fault]:
+        # What was made and called ahead counts only when its turn comes.
+        if now.round.name == "random":
+            self._seen.seeds.append(now.seed)
         else:
-            # First, and copied by it before the candidate gets the same memory, to which it could write.
-            await reference.set_inputs(inputs)
-            await tasks.expect_from(await _reference_call(reference))
-        await candidate.set_inputs(inputs)
-        outputs = await tasks.judge(await candidate.call())
-        if not outputs:
+            self._seen.structured.append(now.round.name)
+        found = await self._tasks.judge(call.values, self._key, slot=now.slot)
+        if not found.outputs:
             raise rejected(
                 "compare",
                 "the reference returned nothing to compare",
                 fix="Return the outputs from reference, or name mutated arguments in IN_PLACE.",
             )
-        elements = sum(output.elements for output in outputs)
-        if all(output.mismatch is None and output.finite_elements == 0 for output in outputs):
-            raise rejected(
-                "compare",
-                f"case {case}: the reference returned no finite number ({elements:,} elements), so nothing is proved",
-                fix="Choose inputs for which the reference returns numbers, at least one element of them.",
+        seen = self._seen
+        seen.elements = sum(output.elements for output in found.outputs)
+        worst = worst_output([*found.outputs, *([seen.worst] if seen.worst is not None else [])])
+        seen.worst = worst
+        for one in found.accuracy:
+            if seen.accuracy is None or one.error * seen.accuracy.allowed > seen.accuracy.error * one.allowed:
+                seen.accuracy = one
+        faults = [named(fault, found.broken, call.facts.labels) for fault in value_faults(found)]
+        faults += call_faults(call.facts, seen.facts, now.expected.aliased, bool(self._spec.in_place))
+        seen.facts = call.facts
+        if (message := missing_kernel(call.facts)) is not None:
+            raise Stopped(Kind.REJECTED, Problem(stage="run", message=message))
+        if now.round.ordinary and not faults and call.facts.activities is not None:
+            self._require_own_work(call.facts)
+        return faults
+
+    async def _repeat(self, now: _Prepared) -> list[Fault]:
+        """The same inputs again, first as an ordinary call and recorded."""
+        differing: list[Difference] = []
+        for number in range(self._plan.repeats):
+            before = self._seen.facts
+            call = await self._candidate.call(self._key if number else None, upstream=now.upstream)
+            if number == 0:
+                self._require_own_work(call.facts)
+            faults = call_faults(call.facts, before, now.expected.aliased, bool(self._spec.in_place))
+            if faults:
+                return faults
+            self._seen.facts = call.facts
+            differing += await self._tasks.repeat(call.values, slot=now.slot)
+            faults = await self._judge_again(now, call) if number == 0 or self._spec.nondeterministic else []
+            if faults and (self._spec.nondeterministic or not differing):
+                return faults
+        fault = repeat_fault(differing)
+        if fault is None:
+            return []
+        if self._spec.nondeterministic:
+            self._seen.nondeterministic = max(differing, key=lambda one: one.elements)
+            return []
+        return [fault]
+
+    async def _judge_again(self, now: _Prepared, call: Call) -> list[Fault]:
+        """Values and inputs of a further call on the same inputs.
+
+        The ordinary call is judged for itself: what notices that it is watched may change its inputs only where it is
+        not. Where results may differ from call to call, each call's must be right.
+        """
+        found = await self._tasks.judge(call.values, self._key, slot=now.slot)
+        faults = [named(fault, found.broken, call.facts.labels) for fault in value_faults(found)]
+        if faults and (worst := worst_output(found.outputs)) is not None:
+            self._seen.worst = worst
+        return faults
+
+    def _require_own_work(self, facts: CallFacts) -> None:
+        """The work is done by Triton kernels of the kernel file.
+
+        Raises:
+            Stopped: ``rejected`` where none ran, ``cheating`` where they are a decoy.
+        """
+        message = missing_kernel(facts)
+        if message is not None:
+            raise Stopped(Kind.REJECTED, Problem(stage="run", message=message))
+        recorded = outside(facts)
+        if recorded.pct is not None or self._seen.facts is None:
+            self._seen.beside = recorded
+        else:
+            # Operations are seen in calls with margins.
+            self._seen.beside = outside(self._seen.facts)
+        if is_decoy(recorded):
+            names = ", ".join(recorded.names)
+            raise Stopped(
+                Kind.CHEATING,
+                Problem(
+                    stage="run",
+                    message=f"{recorded.pct:.1f} % of the device's time goes to other work than the kernel file's "
+                    f"Triton kernels: {names}",
+                    likely_cause="A library does the work and a Triton kernel stands beside it.",
+                    likely_fix="Do the work in the Triton kernels.",
+                ),
             )
-        for output in outputs:
-            if worst is None or _badness(output) > _badness(worst):
-                worst = output
-        if any(_is_wrong(output) for output in outputs):
-            break
-    assert worst is not None
-    return _case_result(case, done, elements, worst)
 
-
-async def _reference_call(reference: KernelWorker) -> Values:
-    try:
-        return await reference.call()
-    except Stopped as stopped:
-        problem = stopped.problem.model_copy(update={"message": f"the baseline failed: {stopped.problem.message}"})
-        raise Stopped(stopped.kind, problem) from stopped
-
-
-def _is_wrong(output: OutputComparison) -> bool:
-    return output.mismatch is not None or output.wrong_elements > 0
-
-
-def _badness(output: OutputComparison) -> tuple[bool, int, float]:
-    return output.mismatch is not None, output.wrong_elements, output.max_abs_error
-
-
-def _case_result(case: str, seeds: list[int], elements: int, worst: OutputComparison) -> CaseResult:
-    wrong = _is_wrong(worst)
-    compared = worst.mismatch is None
-    return CaseResult(
-        case=case,
-        kind=Kind.WRONG if wrong else Kind.OK,
-        seeds=seeds,
-        elements=elements,
-        max_abs_error=worst.max_abs_error if compared else None,
-        max_rel_error=worst.max_rel_error if compared else None,
-        wrong_elements=worst.wrong_elements,
-        worst_output=worst.where,
-        worst_index=worst.worst_index,
-        worst_expected=worst.worst_expected,
-        worst_got=worst.worst_got,
-        rtol=worst.rtol if compared else None,
-        atol=worst.atol if compared else None,
-        message=_describe(worst) if wrong else None,
-    )
-
-
-def _describe(worst: OutputComparison) -> str:
-    if worst.mismatch is not None:
-        return worst.mismatch
-    share = 100 * worst.wrong_elements / max(worst.elements, 1)
-    odd = f", {worst.not_finite_mismatches} of them NaN or Inf on one side" if worst.not_finite_mismatches else ""
-    return (
-        f"{worst.where}: {worst.wrong_elements:,} of {worst.elements:,} elements wrong ({share:.3g} %){odd}; the "
-        f"worst at {worst.worst_index}: expected {worst.worst_expected}, got {worst.worst_got} "
-        f"(allowed {worst.atol:g} + {worst.rtol:g} * |expected|)"
-    )
+    def _result(self, one: Round | None, faults: list[Fault]) -> CaseResult:
+        seen = self._seen
+        worst = seen.worst
+        assert worst is not None
+        compared = worst.mismatch is None
+        first = faults[0] if faults else None
+        return CaseResult(
+            case=self._case,
+            kind=Kind.WRONG if faults else Kind.OK,
+            check=first.check if first is not None else None,
+            inputs=one.name if one is not None else None,
+            seeds=seen.seeds,
+            elements=seen.elements,
+            max_abs_error=worst.max_abs_error if compared else None,
+            max_rel_error=worst.max_rel_error if compared else None,
+            wrong_elements=worst.wrong_elements,
+            worst_output=worst.where,
+            worst_index=worst.worst_index,
+            worst_expected=worst.worst_expected,
+            worst_got=worst.worst_got,
+            rtol=worst.rtol if compared else None,
+            atol=worst.atol if compared else None,
+            accuracy=seen.accuracy,
+            nondeterministic=seen.nondeterministic,
+            structured=seen.structured,
+            skipped=seen.skipped,
+            launches=seen.facts.launched if seen.facts is not None else [],
+            outside_triton_pct=seen.beside.pct,
+            outside_triton=seen.beside.names,
+            message="; also: ".join(fault.message for fault in faults) or None,
+            likely_cause=first.cause if first is not None else None,
+            likely_fix=first.fix if first is not None else None,
+        )

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..sandbox.errors import Stopped, rejected
+from ..sandbox.facts import Block
 from ..sandbox.outcome import Kind, Problem
-from ..sandbox.workers import Block, KernelWorker
+from ..sandbox.workers import KernelWorker
 from .comparison import PairBlock
 from .statistics import median
 

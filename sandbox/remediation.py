@@ -26,7 +26,7 @@ class Failure(Wire):
     """An exception in a worker, as `worker/failures.py` describes it."""
 
     stage: str = Field(max_length=100)
-    kind: Literal[Kind.REJECTED, Kind.UNSUPPORTED] | None
+    kind: Literal[Kind.REJECTED, Kind.UNSUPPORTED, Kind.CHEATING] | None
     """What the worker itself refused; a candidate in it must not be able to say ``ok``."""
     exception: str = Field(max_length=1000)
     bases: list[str]
@@ -230,15 +230,22 @@ _OPERATIONS = {
     "begin": Operation("environment", "taking the job"),
     "probe_device": Operation("environment", "the check of the device"),
     "load_task": Operation("task", "loading the task"),
+    "shrink": Operation("inputs", "making the case smaller"),
     "make_inputs": Operation("inputs", "make_inputs"),
+    "make_and_expect": Operation("reference", "make_inputs or the reference"),
+    "audit": Operation("reference", "the audit of the task"),
+    "impostors": Operation("reference", "the audit of the task"),
     "work": Operation("task", "work()"),
-    "expect": Operation("reference", "the reference"),
+    "expect_exact": Operation("reference", "the reference in float64"),
+    "upstream": Operation("reference", "drawing the outputs' gradients"),
     "expect_from": Operation("compare", "taking the baseline's outputs"),
     "judge": Operation("compare", "the comparison"),
+    "repeat": Operation("compare", "the comparison of two calls"),
     "load_kernel": Operation("load", "loading the kernel file"),
     "set_inputs": Operation("inputs", "taking the inputs"),
     "capture": Operation("capture", "running and compiling the entry"),
     "call": Operation("run", "running the entry"),
+    "run_once": Operation("sanitize", "the call under compute-sanitizer"),
     "prepare": Operation("benchmark", "preparing the benchmark"),
     "first_call": Operation("run", "the first call of the entry"),
     "warm_up": Operation("benchmark", "warming up"),

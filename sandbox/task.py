@@ -1,7 +1,7 @@
 """What a task says, as the trusted worker found it: typed, checked, no torch."""
 
 import difflib
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
@@ -36,8 +36,24 @@ class Task(Wire):
     hidden_cases: dict[str, Case]
     has_reference: bool
     has_work: bool
+    has_reduction: bool = False
+    """Whether it says how long the sum behind each output element is."""
     in_place: list[str]
     tolerances: dict[str, Tolerance]
+    own_tolerances: list[str] = []
+    """Names of the dtypes whose tolerance is the task's own; the rest are defaults."""
+    error_factor: float | None = Field(default=None, ge=1)
+    """How many times the reference's own error against float64 a kernel may have; None: the default of the dtype."""
+    special_values: list[Literal["nan", "inf"]] = []
+    """Values in the inputs that are not finite and that a kernel has to pass on as the reference does."""
+    views: list[Literal["offset", "strided", "broadcast"]] = []
+    """Ways for an input to lie in memory that a kernel has to cope with."""
+    strides: bool = False
+    """Whether outputs must have the reference's strides."""
+    nondeterministic: bool = False
+    """Whether outputs may differ, within tolerance, from run to run."""
+    grad: bool = False
+    """Whether gradients of the inputs are judged too."""
 
     def select(self, names: list[str] | None) -> list[str]:
         """The visible cases asked for, in the task's order; all of them by default.

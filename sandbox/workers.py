@@ -6,22 +6,34 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter, ValidationError
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from .errors import ProtocolViolation, Stopped
 from .executors.base import Executor, Job
+from .facts import (
+    Audit,
+    Block,
+    CallFacts,
+    Capture,
+    CapturedLaunch,
+    Difference,
+    Environment,
+    Expected,
+    FirstCall,
+    TargetFacts,
+    Verification,
+    WarmUp,
+)
 from .outcome import Kind, Problem
 from .process import WorkerProcess
 from .protocol import Blob, Frame
 from .source import Source
 from .task import Task, parse_task
 from .trees import check_tree
-from .wire import Wire
 
 F = TypeVar("F")
-Extent = Annotated[int, Field(ge=0, lt=2**31)]
 NEEDED_ASSEMBLY = frozenset({"ttgir", "ptx"})
 
 
@@ -32,100 +44,11 @@ class Values(NamedTuple):
     blobs: list[Blob]
 
 
-class TargetFacts(Wire):
-    """What a worker without a GPU needs to know of the one that it compiles for."""
+class Call(NamedTuple):
+    """One call of an entry: outputs, inputs as they were afterwards and margins, with what happened."""
 
-    name: str
-    capability: int
-    sm_count: int | None
-    shared_bytes_per_block: int
-    registers_per_sm: int
-
-
-class OutputComparison(Wire):
-    """One output against the expected one."""
-
-    where: str
-    mismatch: str | None
-    """Structure, shape, dtype or device differ: nothing was compared element by element."""
-    dtype: str | None = None
-    elements: int = 0
-    rtol: float = 0.0
-    atol: float = 0.0
-    wrong_elements: int = 0
-    max_abs_error: float = 0.0
-    max_rel_error: float = 0.0
-    worst_index: list[int] | None = None
-    worst_expected: float | str | None = None
-    worst_got: float | str | None = None
-    not_finite_mismatches: int = 0
-    finite_elements: int = 0
-    """Expected elements that are finite numbers."""
-
-
-class CapturedLaunch(Wire):
-    """One distinct launch that an entry made, compiled for the target."""
-
-    kernel: str
-    symbol: str
-    grid: tuple[Extent, Extent, Extent]
-    count: int
-    tuning: bool
-    """Made by the autotuner while it tried configurations."""
-    num_warps: int = Field(ge=1)
-    num_stages: int = Field(ge=0)
-    num_ctas: int = Field(ge=1)
-    shared_bytes: int = Field(ge=0)
-    constexprs: dict[str, JsonValue]
-    signature: dict[str, str]
-    divisible_by_16: list[str]
-    line: int | None
-    ptxas_log: str | None
-    assembly: dict[str, int]
-
-
-class Capture(NamedTuple):
-    """The launches of one call of the entry, with their assembly texts by stage."""
-
-    launches: list[CapturedLaunch]
-    blobs: list[bytes]
-
-    def text(self, launch: CapturedLaunch, stage: str) -> str:
-        """An assembly text (``ttir``, ``ttgir``, ``llir`` or ``ptx``) of a launch."""
-        return self.blobs[launch.assembly[stage]].decode("utf-8", errors="replace")
-
-
-class Sample(Wire):
-    """One timed call, from the device's own activity records."""
-
-    kernel_us: float
-    """Sum over the kernels and copies that the call put on the device."""
-    device_us: float
-    """First start to last end of these."""
-    activities: int
-
-
-class Block(Wire):
-    """A block of timed calls, each with a flushed L2."""
-
-    samples: list[Sample]
-    kernels: dict[str, float]
-    """Mean microseconds a call, by name of the kernel or copy."""
-    sm_clock_hz: float | None
-    """SM clock at the end of the block, from kernels that wait for a known number of cycles."""
-
-
-class FirstCall(Wire):
-    """The call before any other."""
-
-    first_call_s: float
-    """Compile and autotuning included."""
-
-
-class WarmUp(Wire):
-    """What the calls before the first block took."""
-
-    call_us: float
+    values: Values
+    facts: CallFacts
 
 
 class _Replies:
@@ -133,6 +56,10 @@ class _Replies:
 
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
+
+    def end(self) -> None:
+        """Its work is done: it may go while others are still being left, which wait for it only at the end."""
+        self.process.handle.kill()
 
     @staticmethod
     def checked(form: type[F], what: str, data: Any) -> F:
@@ -161,7 +88,7 @@ def _fields(frame: Frame) -> dict[str, Any]:
 
 
 class TaskWorker(_Replies):
-    """The trusted side. `load` comes first; `make_inputs`, then `expect` or `expect_from`, then `judge`."""
+    """The trusted side. `load` comes first; `make_and_expect`, or `make_inputs` and `expect_from`, then `judge`."""
 
     async def load(self, source: Source) -> Task:
         """Load and check the task file.
@@ -177,27 +104,93 @@ class TaskWorker(_Replies):
         except ValidationError as error:
             raise _malformed("task description", error) from error
 
-    async def make_inputs(self, case: str, seed: int) -> Values:
-        """Fresh inputs of a case; the task's worker keeps them for the reference."""
-        return _values(await self.process.request("make_inputs", case=case, seed=seed))
+    async def shrink(self, case: str, elements: int) -> dict[str, Any]:
+        """Make a case's integer parameters smaller until its inputs have at most so many elements; the parameters."""
+        frame = await self.process.request("shrink", case=case, elements=elements)
+        return self.checked(dict[str, Any], "smaller case", frame.fields.get("parameters"))
+
+    async def audit(self, case: str, seed: int) -> Audit:
+        """Whether a case can tell a right kernel from a wrong one; its reference is run several times."""
+        return self.checked(Audit, "audit", _fields(await self.process.request("audit", case=case, seed=seed)))
+
+    async def impostors(self) -> list[str]:
+        """Wrong results that pass for the expected ones of the inputs made last."""
+        frame = await self.process.request("impostors")
+        return self.checked(list[str], "impostors", frame.fields.get("impostors"))
+
+    async def make_inputs(
+        self,
+        case: str,
+        seed: int,
+        *,
+        variant: str = "random",
+        scale: float | None = None,
+        layout: str = "plain",
+        slot: int = 0,
+    ) -> Values:
+        """Fresh inputs of a case; the task's worker keeps them, with what belongs to them, in one of two slots."""
+        return (await self._make_inputs(case, seed, variant, scale, layout, slot, expect=False))[0]
+
+    async def make_and_expect(
+        self,
+        case: str,
+        seed: int,
+        *,
+        variant: str = "random",
+        scale: float | None = None,
+        layout: str = "plain",
+        slot: int = 0,
+    ) -> tuple[Values, Expected]:
+        """Fresh inputs of a case, and the reference run on them."""
+        values, frame = await self._make_inputs(case, seed, variant, scale, layout, slot, expect=True)
+        return values, self.checked(Expected, "expectation", frame.fields.get("expected"))
+
+    async def _make_inputs(
+        self, case: str, seed: int, variant: str, scale: float | None, layout: str, slot: int, *, expect: bool
+    ) -> tuple[Values, Frame]:
+        frame = await self.process.request(
+            "make_and_expect" if expect else "make_inputs",
+            case=case,
+            seed=seed,
+            variant=variant,
+            scale=scale,
+            layout=layout,
+            slot=slot,
+        )
+        return _values(frame), frame
 
     async def work(self, case: str) -> dict[str, float] | None:
         """Minimum useful ``bytes`` and ``flops`` of a case, where the task says."""
         work: Any = (await self.process.request("work", case=case)).fields.get("work")
         return None if work is None else self.checked(dict[str, float], "work", work)
 
-    async def expect(self) -> None:
-        """Run the reference on the inputs made last."""
-        await self.process.request("expect")
+    async def expect_exact(self, *, slot: int = 0) -> str | None:
+        """Run the reference in float64 as well, for `judge` to measure errors against; why not, where it can't be."""
+        frame = await self.process.request("expect_exact", slot=slot)
+        reason: Any = frame.fields.get("reason")
+        return None if reason is None else self.checked(str, "reason", reason)
 
-    async def expect_from(self, values: Values) -> None:
-        """Take these outputs as the expected ones."""
-        await self.process.request("expect_from", values.blobs, tree=values.tree)
+    async def expect_from(self, values: Values, *, slot: int = 0) -> Expected:
+        """Take what a kernel's `call` gave as the expected outputs."""
+        frame = await self.process.request("expect_from", values.blobs, tree=values.tree, slot=slot)
+        return self.checked(Expected, "expectation", _fields(frame))
 
-    async def judge(self, values: Values) -> list[OutputComparison]:
-        """Compare outputs with the expected ones, every element."""
-        frame = await self.process.request("judge", values.blobs, tree=values.tree)
-        return self.checked(list[OutputComparison], "comparison", frame.fields.get("outputs"))
+    async def upstream(self, *, slot: int = 0) -> Values:
+        """Gradients of the outputs, random, for a task that has its gradients checked."""
+        return _values(await self.process.request("upstream", slot=slot))
+
+    async def judge(self, values: Values, key: bytes, *, slot: int = 0) -> Verification:
+        """Compare what a kernel's `call` gave with what was expected, every element, and look for what it did beside.
+
+        ``key`` is the one that the call's margins were filled with.
+        """
+        frame = await self.process.request("judge", values.blobs, tree=values.tree, key=key.hex(), slot=slot)
+        return self.checked(Verification, "comparison", _fields(frame))
+
+    async def repeat(self, values: Values, *, slot: int = 0) -> list[Difference]:
+        """Compare the outputs of another call on the same inputs with those judged last, bit by bit."""
+        frame = await self.process.request("repeat", values.blobs, tree=values.tree, slot=slot)
+        return self.checked(list[Difference], "comparison", frame.fields.get("differing"))
 
 
 class KernelWorker(_Replies):
@@ -214,9 +207,15 @@ class KernelWorker(_Replies):
             in_place=task.in_place,
         )
 
-    async def set_inputs(self, values: Values) -> None:
-        """Hand over the inputs of the next calls."""
-        await self.process.request("set_inputs", values.blobs, tree=values.tree)
+    async def set_inputs(self, values: Values, *, offset: int = 0, reuse: bool = False) -> None:
+        """Hand over the inputs of the next calls.
+
+        Args:
+            values: what the task's worker made.
+            offset: elements by which each tensor's storage is shifted.
+            reuse: put them where the inputs before lay, where the forms agree.
+        """
+        await self.process.request("set_inputs", values.blobs, tree=values.tree, offset=offset, reuse=reuse)
 
     async def capture(self) -> Capture:
         """Run the entry once under the capturing driver."""
@@ -231,9 +230,26 @@ class KernelWorker(_Replies):
             raise _malformed("capture", ValueError("an assembly text is missing"))
         return Capture(launches, texts)
 
-    async def call(self) -> Values:
-        """Run the entry once on copies of the inputs; its outputs."""
-        return _values(await self.process.request("call"))
+    async def call(self, key: bytes | None = None, *, upstream: Values | None = None) -> Call:
+        """Run the entry once on copies of the inputs.
+
+        Args:
+            key: eight bytes that fill the margins of all tensors; None: without margins, the device's work recorded.
+            upstream: gradients of the outputs; the call goes backward too.
+        """
+        frame = await self.process.request(
+            "call",
+            upstream.blobs if upstream is not None else [],
+            key=key.hex() if key is not None else None,
+            upstream=upstream.tree if upstream is not None else None,
+        )
+        fields = _fields(frame)
+        fields.pop("tree", None)
+        return Call(_values(frame), self.checked(CallFacts, "call", fields))
+
+    async def run_once(self) -> None:
+        """Run the entry once and wait for it; nothing is returned."""
+        await self.process.request("run_once")
 
     async def prepare(self, flush_bytes: int) -> None:
         """Allocate what timing needs; ``flush_bytes`` are read between calls to empty L2."""
@@ -286,36 +302,16 @@ async def interpreter_worker(executor: Executor, *, target: TargetFacts) -> Asyn
 
 @contextlib.asynccontextmanager
 async def gpu_worker(
-    executor: Executor, *, wrapper: Sequence[str] = (), writable: str | None = None
+    executor: Executor,
+    *,
+    wrapper: Sequence[str] = (),
+    writable: str | None = None,
+    environment: dict[str, str] | None = None,
 ) -> AsyncGenerator[KernelWorker]:
     """A process that runs a kernel file on the GPU, by itself or under a profiler's command that writes to a folder."""
-    async with executor.submit(Job("cuda", on_gpu=True, wrapper=wrapper, writable=writable)) as process:
+    job = Job("cuda", on_gpu=True, wrapper=wrapper, writable=writable, environment=environment)
+    async with executor.submit(job) as process:
         yield KernelWorker(process)
-
-
-class GpuFacts(Wire):
-    """The GPU that the worker's torch sees."""
-
-    name: str
-    capability: int
-    sm_count: int
-    memory_bytes: int
-    l2_bytes: int
-    cuda: str | None
-    device_count: int
-
-
-class Environment(Wire):
-    """What the worker's interpreter has; `problem` says why kernels can't be evaluated in it."""
-
-    python: str | None = None
-    executable: str
-    torch: str | None = None
-    triton: str | None = None
-    numpy: str | None = None
-    nvtx: str | None = None
-    gpu: GpuFacts | None = None
-    problem: Problem | None = None
 
 
 async def probe(executor: Executor) -> Environment:

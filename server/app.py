@@ -175,14 +175,28 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
             Field(
                 ge=1,
                 le=run_correctness.SEEDS_LIMIT,
-                description="Random inputs a case, 1 to 20. Default: 3.",
+                description="Random inputs a case, 1 to 64. Default: 3.",
             ),
         ] = run_correctness.DEFAULT_SEEDS,
+        sanitize: Annotated[
+            bool,
+            Field(
+                description="Also run compute-sanitizer (memcheck, racecheck, initcheck, synccheck) over one call. "
+                "About 15 s; needs a GPU. Default: false."
+            ),
+        ] = False,
     ) -> Annotated[CallToolResult, run_correctness.CorrectnessResult]:
         return await respond(
             run_correctness.CorrectnessResult,
             lambda: run_correctness.run_correctness(
-                services, _progress(context), kernel=kernel, task=task, baseline=baseline, cases=cases, seeds=seeds
+                services,
+                _progress(context),
+                kernel=kernel,
+                task=task,
+                baseline=baseline,
+                cases=cases,
+                seeds=seeds,
+                sanitized=sanitize,
             ),
             turn=services.evaluations,
         )

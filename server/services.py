@@ -15,10 +15,12 @@ from ..sandbox.errors import Stopped, rejected
 from ..sandbox.executors.base import Device
 from ..sandbox.executors.host import Host
 from ..sandbox.executors.local import LocalExecutor
+from ..sandbox.facts import Environment, TargetFacts
 from ..sandbox.lease import Leases, Sharing, sharing
 from ..sandbox.outcome import Kind, Problem
-from ..sandbox.workers import Environment, TargetFacts, probe
+from ..sandbox.workers import probe
 from .artifacts import ArtifactStore
+from .audits import Audits
 from .settings import Settings
 
 GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -66,6 +68,7 @@ class Services:
             self._host, spares=settings.spares, gpu_spares=settings.gpu_spares, idle_s=settings.idle_s
         )
         """Where everything that runs foreign code gets its workers from."""
+        self.audits = Audits()
         self._leases = Leases()
         self.evaluations = anyio.Semaphore(EVALUATIONS_AT_ONCE)
         """Entered by each evaluation: clients may call in parallel, and each takes two or three workers."""

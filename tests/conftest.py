@@ -9,7 +9,8 @@ import pytest
 
 from tritonforge.sandbox.executors.host import Host
 from tritonforge.sandbox.executors.local import LocalExecutor
-from tritonforge.sandbox.workers import Environment, probe
+from tritonforge.sandbox.facts import Environment
+from tritonforge.sandbox.workers import probe
 from tritonforge.server.services import GPU_DEVICE_FILES
 from tritonforge.server.settings import from_environment
 

@@ -1,12 +1,11 @@
 """Finds Nsight Compute and writes its command lines. Runs nothing."""
 
-import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from ..executables import TOOLKITS, find_executable
 from .metrics import SECTIONS
 
 RANGE: Final = "BIG_OP"
@@ -92,24 +91,10 @@ def find_ncu(environment: Mapping[str, str] | None = None, *, root: Path = Path(
         environment: Instead of the process's own.
         root: Where the file system starts, for tests.
     """
-    variables = os.environ if environment is None else environment
-    if chosen := variables.get("TRITONFORGE_NCU"):
-        path = shutil.which(chosen, path=variables.get("PATH", ""))
-        return Path(path) if path else None
-    if path := shutil.which("ncu", path=variables.get("PATH", "")):
-        return Path(path)
-    toolkits = sorted((root / "usr/local").glob("cuda*"), key=_newest_first)
-    installs = sorted((root / "opt/nvidia/nsight-compute").glob("*"), key=_newest_first)
-    places = [folder / "bin/ncu" for folder in toolkits] + [folder / "ncu" for folder in installs]
-    return next((place for place in places if place.is_file() and os.access(place, os.X_OK)), None)
+    return find_executable("ncu", "TRITONFORGE_NCU", (TOOLKITS, "opt/nvidia/nsight-compute/*"), environment, root=root)
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
     """(year, major, minor) from the output of `ncu --version`; None where there is none."""
     found = _VERSION.search(text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
-def _newest_first(folder: Path) -> list[int]:
-    # An empty list sorts before every other: the unversioned link is the administrator's choice.
-    return [-int(number) for number in re.findall(r"\d+", folder.name)]

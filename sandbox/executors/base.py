@@ -28,6 +28,13 @@ class Job:
     """A command to start the worker with, such as a profiler's: never a warm worker."""
     writable: str | None = None
     """A folder that the wrapper writes to."""
+    environment: dict[str, str] | None = None
+    """Variables that the worker gets beside its own, over those that it inherits: never a warm worker."""
+
+    @property
+    def cold(self) -> bool:
+        """Whether only a process from nothing can do it."""
+        return bool(self.wrapper or self.environment)
 
 
 class Device(Wire):

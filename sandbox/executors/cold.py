@@ -124,7 +124,7 @@ async def _start(host: Host, job: Job, device: Device | None, folder: Path) -> W
         err, its_err = make_pipe()
         kept.callback(os.close, err)
         passed.callback(os.close, its_err)
-        environment = worker_environment(str(folder), interpret=job.role == "interpret")
+        environment = worker_environment(str(folder), interpret=job.role == "interpret") | (job.environment or {})
         if interpreter.user_base is not None:
             environment["PYTHONUSERBASE"] = interpreter.user_base
         if device is not None:

@@ -99,7 +99,7 @@ class LocalExecutor(Executor):
         with self._running.entered():
             self._used_at = anyio.current_time()
             device = await self._trusted_device() if job.on_gpu else None
-            worker = None if job.wrapper else await self._warm_worker(job, device)
+            worker = None if job.cold else await self._warm_worker(job, device)
             working = cold_worker(self._host, job, device) if worker is None else worker.attended()
             pids = set[int]()
             try:
@@ -111,7 +111,7 @@ class LocalExecutor(Executor):
                         yield worker
             except Stopped as stopped:
                 killed = worker is not None and worker.handle.returncode == -signal.SIGKILL
-                if killed and not job.wrapper and await self._lost_preloader(job):
+                if killed and not job.cold and await self._lost_preloader(job):
                     raise Stopped(Kind.UNAVAILABLE, LOST) from stopped
                 raise
             finally:

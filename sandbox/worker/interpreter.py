@@ -2,8 +2,8 @@
 # torch and triton ship incomplete types.
 """Triton's interpreter: kernels run program by program on the CPU, in numpy.
 
-TRITON_INTERPRET=1 is set before triton is imported. Known holes are closed here: a bf16 ``tl.dot`` gives wrong
-numbers without an error, and autotuning asks for a GPU.
+TRITON_INTERPRET=1 is set before triton is imported. What it computes wrongly is computed anew, or refused as
+``unsupported``, by the modules ``interpreter_*``; autotuning, which asks for a GPU, is answered here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.runtime import interpreter as triton_interpreter
 
+from . import (
+    interpreter_arithmetic,
+    interpreter_folds,
+    interpreter_language,
+    interpreter_libdevice,
+    interpreter_memory,
+)
 from .failures import Refused
 
 
@@ -47,36 +53,12 @@ class InterpreterDriver:
         )
 
 
-launches = 0
-"""Kernels launched in this process."""
-
-
 def install() -> None:
     """Prepare the interpreter for one evaluation."""
-    executor = triton_interpreter.GridExecutor
-    launch = executor.__call__
-
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global launches
-        launches += 1
-        return launch(self, *args, **kwargs)
-
-    setattr(executor, "__call__", counted)  # noqa: B010 - a method replaced on purpose
     triton.runtime.driver.set_active(InterpreterDriver())  # pyright: ignore[reportArgumentType]
-    builder = triton_interpreter.InterpreterBuilder
-    original = builder.create_dot
-
-    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
-        if a.dtype.scalar == tl.bfloat16 or b.dtype.scalar == tl.bfloat16:
-            raise Refused(
-                "unsupported",
-                "run",
-                "tl.dot on bf16 operands: Triton's interpreter computes wrong numbers for it, so nothing can be said "
-                "without a GPU",
-            )
-        return original(self, a, b, *rest)
-
-    setattr(builder, "create_dot", create_dot)  # noqa: B010 - a method replaced on purpose
+    for part in (interpreter_arithmetic, interpreter_memory, interpreter_folds, interpreter_libdevice):
+        part.install()
+    interpreter_language.install()
     # Overflow and invalid values are ordinary results of a kernel, not faults of the host code.
     warnings.filterwarnings("ignore", category=RuntimeWarning)
 

@@ -61,12 +61,12 @@ def use_everything() -> None:
     Raises:
         Exception: whatever goes wrong on a device or an installation that can't do this.
     """
-    from . import cupti, judge, measure, share
+    from . import cupti, measure, share
 
     touch_gpu()
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         values = torch.randn(LENGTH, device="cuda", dtype=dtype)
-        judge.compare(values, values.clone(), {str(dtype).removeprefix("torch."): {"rtol": 0.0, "atol": 0.0}})
+        judge_everything(values)
         # Opens cuBLAS, for references that multiply matrices.
         torch.mm(values.reshape(-1, 8), values.reshape(8, -1))
     shared = share.to_device(torch.zeros(share.INLINE_BYTES, dtype=torch.uint8, device="cuda"))
@@ -79,6 +79,21 @@ def use_everything() -> None:
     torch.cuda.synchronize()
     recording.stop()
     recording.read()
+
+
+def judge_everything(values: torch.Tensor) -> None:
+    """All comparisons of outputs of one type: right ones and wrong ones."""
+    from . import judge
+
+    exact, wrong = values.double(), values.clone()
+    # Several, whose places have a step.
+    wrong[::4] += 1
+    name = str(values.dtype).removeprefix("torch.")
+    rules = judge.Rules({name: {"rtol": 0.0, "atol": 0.0}}, reduction=1.0)
+    judge.compare(values, wrong, rules)
+    judge.accuracy(exact, values, wrong, factor=None)
+    judge.differing(values, wrong)
+    judge.finiteness(values)
 
 
 def touch_gpu() -> None:

@@ -7,17 +7,22 @@ from typing import Any, Final
 
 from mcp_types import ToolAnnotations
 
+from ...profiling.audit import blaming_baseline
 from ...profiling.comparison import Comparison, Outcome, WeightedCase, combine, compare, log_ratios
+from ...profiling.correctness import check_case
 from ...profiling.hardware.model import Gpu
 from ...profiling.roofline import speed_of_light
+from ...profiling.rounds import AGAIN, ONCE, Plan
 from ...profiling.statistics import median, spread
 from ...profiling.timing import Times, Timing, launch_bound, longest, time_entry
 from ...sandbox.errors import Stopped, rejected
+from ...sandbox.facts import Audit
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.source import Source, read_source
 from ...sandbox.task import Task
 from ...sandbox.wire import Wire
 from ...sandbox.workers import KernelWorker, TaskWorker, Values, gpu_worker, task_worker
+from ..audits import sound_audit
 from ..results import Result
 from ..services import Services
 from .parameters import Progress
@@ -26,8 +31,8 @@ NAME: Final = "benchmark"
 TITLE: Final = "Time a kernel against its baseline"
 DESCRIPTION: Final = """\
 Times the entry on the GPU, and the baseline's beside it: separate processes, interleaved ABBA blocks in random \
-order, L2 flushed before every call, input buffers rotated, device times from CUPTI. One call of each case is \
-checked against the reference first. Needs a GPU.
+order, L2 flushed before every call, input buffers rotated, device times from CUPTI. Each case is checked \
+against the reference before and after. Needs a GPU.
 Returns cases[]: device_us (first kernel start to last kernel end), kernel_us (sum of kernels), call_us (host call \
 to completion), ratio = baseline time / candidate time (above 1 is faster) with its 95 % interval \
 ratio_low..ratio_high, comparison (faster, slower, same, ambiguous), min_detectable_pct, speed_of_light_pct where \
@@ -133,12 +138,18 @@ async def benchmark(
             raise rejected("task", "every case is marked small, for the CPU interpreter", fix="Add a case to time.")
         await candidate.load(kernel_source, spec)
         if other is not None and baseline_source is not None:
-            with _named("the baseline"):
+            with blaming_baseline():
                 await other.load(baseline_source, spec)
         for number, case in enumerate(chosen):
             await progress(number, len(chosen), f"timing case {case}")
+            audit = None
+            if spec.has_reference or other is not None:
+                reference, expected_from = (None, None) if spec.has_reference else (other, baseline_source)
+                audit = await sound_audit(
+                    services.audits, case, spec, tasks, task_source, reference, expected_from, on_gpu=True
+                )
             async with services.measuring(device) as shared:
-                times, comparison = await _measure(case, spec, tasks, candidate, other, gpu)
+                times, comparison = await _measure(case, spec, tasks, candidate, other, gpu, audit)
             if shared.note is not None:
                 times = times.model_copy(update={"notes": [*times.notes, shared.note]})
             results.append(times)
@@ -164,21 +175,6 @@ async def _optional_worker(services: Services, source: Source | None) -> AsyncGe
         yield worker
 
 
-class _named:
-    """Says whose failure it was, where two kernels run."""
-
-    def __init__(self, whose: str) -> None:
-        self._whose = whose
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, Stopped):
-            message = f"{self._whose} failed: {error.problem.message}"
-            raise Stopped(error.kind, error.problem.model_copy(update={"message": message})) from error
-
-
 async def _measure(
     case: str,
     spec: Task,
@@ -186,42 +182,48 @@ async def _measure(
     candidate: KernelWorker,
     other: KernelWorker | None,
     gpu: Gpu | None,
+    audit: Audit | None,
 ) -> tuple[CaseTimes, tuple[Comparison, list[float]] | None]:
+    checked = spec.has_reference or other is not None
+    if checked:
+        await _check(case, ONCE, spec, tasks, candidate, other, audit)
     inputs = await tasks.make_inputs(case, secrets.randbelow(1 << 31))
     if other is not None:
         # First, and copied by it before the candidate gets the same memory, to which it could write.
         await other.set_inputs(inputs)
     await candidate.set_inputs(inputs)
-    await _check(case, spec, tasks, candidate, other)
     timing = await time_entry(candidate, other)
+    if checked:
+        # What was honest until the clock stopped must still be.
+        await _check(case, AGAIN, spec, tasks, candidate, other, None)
     comparison = (compare(timing.pairs), log_ratios(timing.pairs)) if timing.pairs else None
     work = await tasks.work(case) if spec.has_work else None
     return _case_times(case, timing, comparison, work, gpu, inputs), comparison
 
 
-async def _check(case: str, spec: Task, tasks: TaskWorker, candidate: KernelWorker, other: KernelWorker | None) -> None:
-    """A wrong kernel's time is worth nothing: one call is compared before the clock starts."""
-    if spec.has_reference:
-        await tasks.expect()
-    elif other is not None:
-        with _named("the baseline"):
-            await tasks.expect_from(await other.call())
-    else:
-        return
-    outputs = await tasks.judge(await candidate.call())
-    if not outputs:
-        raise rejected("compare", f"case {case}: the reference returned nothing to compare, so nothing was timed")
-    for output in outputs:
-        if output.mismatch is not None or output.wrong_elements:
-            what = output.mismatch or f"{output.where}: {output.wrong_elements:,} of {output.elements:,} elements wrong"
-            raise Stopped(
-                Kind.WRONG,
-                Problem(
-                    stage="compare",
-                    message=f"case {case}: the results are wrong, so nothing was timed: {what}",
-                    likely_fix="Run run_correctness for the place and size of the worst error.",
-                ),
-            )
+async def _check(
+    case: str,
+    plan: Plan,
+    spec: Task,
+    tasks: TaskWorker,
+    candidate: KernelWorker,
+    other: KernelWorker | None,
+    audit: Audit | None,
+) -> None:
+    """A wrong kernel's time is worth nothing."""
+    reference = None if spec.has_reference else other
+    result = await check_case(case, plan, spec, tasks, candidate, reference=reference, audit=audit)
+    if result.kind is not Kind.OK:
+        when = "so nothing was timed" if plan is ONCE else "after it was timed, so the times are worth nothing"
+        raise Stopped(
+            result.kind,
+            Problem(
+                stage="compare",
+                message=f"case {case}: the results are wrong, {when}: {result.message}",
+                likely_cause=result.likely_cause,
+                likely_fix="Run run_correctness for the place and size of the worst error.",
+            ),
+        )
 
 
 def _case_times(

@@ -8,9 +8,10 @@ from ...profiling.compiler.launch import LaunchFacts, RawLaunch, build
 from ...profiling.compiler.observations import Observation, observe
 from ...profiling.hardware.model import Target
 from ...sandbox.errors import rejected
+from ...sandbox.facts import Capture, CapturedLaunch
 from ...sandbox.outcome import Kind
 from ...sandbox.source import read_source
-from ...sandbox.workers import Capture, CapturedLaunch, capture_worker, task_worker
+from ...sandbox.workers import capture_worker, task_worker
 from ..results import Result
 from ..services import Services, target_facts
 from .parameters import Progress

@@ -1,37 +1,41 @@
-"""run_correctness: every element of every output against the reference, on fresh random inputs."""
+"""run_correctness: every element of every output against the reference, on random and structured inputs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
-from typing import Final
+from typing import Any, Final
 
 from mcp_types import ToolAnnotations
 
+from ...profiling.audit import blaming_baseline
 from ...profiling.correctness import CaseResult, check_case
-from ...sandbox.errors import rejected
+from ...profiling.rounds import Plan
+from ...profiling.sanitizer.report import sentence
+from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.source import Source, read_source
 from ...sandbox.task import Task
-from ...sandbox.workers import (
-    KernelWorker,
-    gpu_worker,
-    interpreter_worker,
-    task_worker,
-)
+from ...sandbox.workers import KernelWorker, TaskWorker, gpu_worker, interpreter_worker, task_worker
+from ..audits import sound_audit
 from ..results import Result
+from ..sanitizing import SanitizerReport, sanitize
 from ..services import Services, target_facts
 from .parameters import Progress
 
 NAME: Final = "run_correctness"
 TITLE: Final = "Check a kernel's results"
 DESCRIPTION: Final = """\
-Compares every output element of the entry with the task's reference (or, without one, with the baseline kernel) \
-on fresh random inputs, several seeds a case. The reference runs in another process; seeds are drawn after the \
-candidate is loaded. On a GPU it runs there; without one it uses Triton's interpreter on the cases marked small, \
-and device says which (`cuda:0` or `interpreter`). Outputs are judged: stores past a tensor's end that change no \
-output are not seen. The interpreter checks the arithmetic, not races or the compiler.
-Returns cases[]: kind (ok or wrong), max_abs_error, max_rel_error, wrong_elements, worst_index with expected and \
-got. kind is ok, wrong, or the failure: compile_error, launch_error, runtime_error, timeout, unsupported, \
-rejected, ... with problem (line, excerpt, likely cause and fix)."""
+Compares every output element of the entry with the task's reference (or, without one, with the baseline kernel) on \
+fresh random inputs under several seeds, and on structured ones (zeros, ramps, extreme magnitudes, -0, denormals; \
+layouts that the task allows). The reference runs in another process; seeds are drawn after the candidate is loaded. \
+Also seen: stores outside of tensors, changed inputs, outputs that alias, uninitialised reads, results that differ \
+between two calls, a precision below the type's (against float64), work that is not done by the file's Triton kernels. \
+The task itself is audited first: if zeros, ones, an input or shuffled results pass its tolerance it is rejected.
+On a GPU it runs there; without one in Triton's interpreter, on the cases marked small or on smaller ones; device says \
+which (`cuda:0` or `interpreter`). The interpreter checks the arithmetic, not races or the compiler. sanitize=true \
+runs compute-sanitizer as well (about 15 s, needs a GPU).
+Returns cases[]: kind (ok or wrong), check, max_abs_error, max_rel_error, wrong_elements, worst_index with expected \
+and got, message with where the wrong elements lie. kind is ok, wrong, cheating, or the failure: compile_error, \
+launch_error, runtime_error, timeout, unsupported, rejected, ... with problem (line, excerpt, likely cause and fix)."""
 ANNOTATIONS: Final = ToolAnnotations(
     # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
@@ -42,9 +46,15 @@ ANNOTATIONS: Final = ToolAnnotations(
 )
 
 DEFAULT_SEEDS: Final = 3
-SEEDS_LIMIT: Final = 20
+SEEDS_LIMIT: Final = 64
 CASES_SHOWN: Final = 12
 INTERPRETER: Final = "interpreter"
+INTERPRETED_ELEMENTS: Final = 1 << 15
+"""Of a case's inputs together, where a case is made smaller for the interpreter: some seconds at most."""
+SANITIZED_ELEMENTS: Final = 1 << 20
+"""The same for compute-sanitizer, which is ten to a hundred times as slow as the GPU alone."""
+SANITIZED_KINDS: Final = frozenset({Kind.RUNTIME_ERROR, Kind.CHEATING})
+"""Failures of a call that the sanitizer may explain."""
 
 
 class CorrectnessResult(Result):
@@ -58,6 +68,10 @@ class CorrectnessResult(Result):
     """The wrong ones first."""
     cases_omitted: int = 0
     """Further cases, all right, that are not listed."""
+    made_smaller: dict[str, dict[str, Any]] = {}
+    """Cases whose parameters were made smaller for the interpreter, with those that were used."""
+    sanitizer: SanitizerReport | None = None
+    """What compute-sanitizer found, where it was asked for."""
 
 
 async def run_correctness(
@@ -69,50 +83,181 @@ async def run_correctness(
     baseline: str | None = None,
     cases: list[str] | None = None,
     seeds: int = DEFAULT_SEEDS,
+    sanitized: bool = False,
 ) -> CorrectnessResult:
     """Check the entry on the chosen cases.
 
     Raises:
         Stopped: any outcome but ``ok`` and ``wrong``.
     """
-    kernel_source, task_source = read_source(kernel, "kernel"), read_source(task, "task")
-    baseline_source = None if baseline is None else read_source(baseline, "baseline")
+    sources = _Sources(read_source(kernel, "kernel"), read_source(task, "task"))
+    if baseline is not None:
+        sources.baseline = read_source(baseline, "baseline")
+    if sanitized:
+        await services.require_gpu("sanitize")
     on_gpu = await services.has_gpu()
-    results: list[CaseResult] = []
     async with (
         services.gpu_turn() if on_gpu else nullcontext(),
         task_worker(services.executor, on_gpu=on_gpu) as tasks,
-        _kernel_worker(services, on_gpu) as candidate,
     ):
-        spec = await tasks.load(task_source)
-        chosen = _choose(spec, cases, on_gpu)
-        if not spec.has_reference and baseline_source is None:
+        spec = await tasks.load(sources.task)
+        if not spec.has_reference and sources.baseline is None:
             raise rejected(
                 "task",
                 "the task has no reference and no baseline was given: there is nothing to compare with",
-                file=task_source.shown_as,
+                file=sources.task.shown_as,
                 fix="Add `def reference(*inputs): ...` to the task, or pass the baseline kernel file.",
             )
-        async with _baseline_worker(services, on_gpu, None if spec.has_reference else baseline_source) as reference:
-            if reference is not None and baseline_source is not None:
-                await reference.load(baseline_source, spec)
-            await candidate.load(kernel_source, spec)
-            for number, case in enumerate(chosen):
-                await progress(number, len(chosen), f"checking case {case}")
-                results.append(await check_case(case, seeds, tasks, candidate, reference))
+        if spec.grad and not spec.has_reference:
+            raise rejected(
+                "task",
+                "GRAD = True needs a reference to take the gradients of",
+                file=sources.task.shown_as,
+                fix="Add `def reference(*inputs): ...` to the task.",
+            )
+        chosen, smaller = await _choose(spec, tasks, cases, on_gpu)
+        result: CorrectnessResult | None = None
+        failure: Stopped | None = None
+        try:
+            results = await _check(services, progress, sources, spec, tasks, chosen, smaller, seeds, on_gpu, sanitized)
+            result = _result(results, sources, spec, seeds, on_gpu, smaller)
+        except Stopped as stopped:
+            if not sanitized or stopped.kind not in SANITIZED_KINDS:
+                raise
+            failure = stopped
+        if not sanitized:
+            assert result is not None
+            return result
+        await progress(len(chosen), len(chosen) + 1, "running compute-sanitizer")
+        report = await _sanitized(services, sources.kernel, spec, tasks, chosen[0])
+    if failure is not None:
+        summary = f"{failure.problem.message}\n{_sanitizer_lines(report)}"
+        return CorrectnessResult(kind=failure.kind, summary=summary, problem=failure.problem, sanitizer=report)
+    assert result is not None
+    return _with_sanitizer(result, report)
+
+
+class _Sources:
+    """The files of a call."""
+
+    def __init__(self, kernel: Source, task: Source) -> None:
+        self.kernel = kernel
+        self.task = task
+        self.baseline: Source | None = None
+
+
+async def _check(
+    services: Services,
+    progress: Progress,
+    sources: _Sources,
+    spec: Task,
+    tasks: TaskWorker,
+    chosen: list[str],
+    smaller: dict[str, dict[str, Any]],
+    seeds: int,
+    on_gpu: bool,
+    keep_task: bool,
+) -> list[CaseResult]:
+    results: list[CaseResult] = []
+    expected_from = None if spec.has_reference else sources.baseline
+    async with (
+        _baseline_worker(services, on_gpu, expected_from) as reference,
+        _kernel_worker(services, on_gpu) as candidate,
+    ):
+        if reference is not None and expected_from is not None:
+            with blaming_baseline():
+                await reference.load(expected_from, spec)
+        await candidate.load(sources.kernel, spec)
+        for number, case in enumerate(chosen):
+            await progress(number, len(chosen), f"checking case {case}")
+            audit = await sound_audit(
+                services.audits,
+                case,
+                spec,
+                tasks,
+                sources.task,
+                reference,
+                expected_from,
+                on_gpu=on_gpu,
+                parameters=smaller.get(case),
+            )
+            plan = Plan(seeds=seeds)
+            results.append(await check_case(case, plan, spec, tasks, candidate, reference=reference, audit=audit))
+        candidate.end()
+        if reference is not None:
+            reference.end()
+        if not keep_task:
+            tasks.end()
+    return results
+
+
+def _result(
+    results: list[CaseResult],
+    sources: _Sources,
+    spec: Task,
+    seeds: int,
+    on_gpu: bool,
+    smaller: dict[str, dict[str, Any]],
+) -> CorrectnessResult:
     wrong = [result for result in results if result.kind is Kind.WRONG]
     shown = sorted(results, key=lambda result: result.kind is Kind.OK)[:CASES_SHOWN]
     ran_on = "cuda:0" if on_gpu else INTERPRETER
     return CorrectnessResult(
         kind=Kind.WRONG if wrong else Kind.OK,
-        summary=_summary(results, shown, ran_on, seeds),
+        summary=_summary(results, shown, ran_on, seeds, smaller),
         next_step=_next_step(wrong, on_gpu),
-        problem=_problem(wrong[0], kernel_source) if wrong else None,
+        problem=_problem(wrong[0], sources.kernel) if wrong else None,
         device=ran_on,
         reference="task" if spec.has_reference else "baseline",
         cases=shown,
         cases_omitted=len(results) - len(shown),
+        made_smaller=smaller,
     )
+
+
+async def _sanitized(services: Services, kernel: Source, spec: Task, tasks: TaskWorker, case: str) -> SanitizerReport:
+    small = [name for name, one in spec.cases.items() if one.small]
+    if small:
+        case = small[0]
+    else:
+        await tasks.shrink(case, SANITIZED_ELEMENTS)
+    return await sanitize(services, kernel, spec, tasks, case, seed=0)
+
+
+def _with_sanitizer(result: CorrectnessResult, report: SanitizerReport) -> CorrectnessResult:
+    """The result with the sanitizer's findings, which make right results wrong."""
+    fields: dict[str, Any] = {"sanitizer": report, "summary": f"{result.summary}\n{_sanitizer_lines(report)}"}
+    if report.findings and result.kind is Kind.OK:
+        first = report.findings[0]
+        fields["kind"] = Kind.WRONG
+        fields["next_step"] = "Mend what compute-sanitizer found: the outputs were right by luck."
+        fields["problem"] = Problem(
+            stage="sanitize",
+            message=f"compute-sanitizer: {sentence(first)}",
+            file=first.file,
+            line=first.line,
+            likely_cause=SANITIZER_CAUSES.get(first.tool),
+            likely_fix="Look at the addresses and masks of this line for the programs at the edges.",
+        )
+    return result.model_copy(update=fields)
+
+
+SANITIZER_CAUSES: Final = {
+    "memcheck": "A load or store outside of its tensor: a mask or a bound is missing.",
+    "racecheck": "Two threads use the same shared memory without a barrier between them.",
+    "initcheck": "Memory is read that nothing has written to.",
+    "synccheck": "Not all threads of a block reach the same barrier.",
+}
+
+
+def _sanitizer_lines(report: SanitizerReport) -> str:
+    found = len(report.findings) + report.findings_omitted
+    lines = [
+        f"compute-sanitizer on case {report.case} ({', '.join(report.tools) or 'no tool ran'}): {found} finding(s)."
+    ]
+    lines += [f"- {sentence(finding)}" for finding in report.findings]
+    lines += [f"- {tool} was not completed: {reason}" for tool, reason in report.failures.items()]
+    return "\n".join(lines)
 
 
 @asynccontextmanager
@@ -137,41 +282,76 @@ async def _baseline_worker(
         yield worker
 
 
-def _choose(spec: Task, cases: list[str] | None, on_gpu: bool) -> list[str]:
+async def _choose(
+    spec: Task, tasks: TaskWorker, cases: list[str] | None, on_gpu: bool
+) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """The cases to run, and the parameters of those that were made smaller for the interpreter."""
     chosen = spec.select(cases)
     if on_gpu or cases is not None:
-        return chosen
+        return chosen, {}
     small = [name for name in chosen if spec.cases[name].small]
-    if not small:
+    if small:
+        return small, {}
+    case = chosen[0]
+    try:
+        return [case], {case: await tasks.shrink(case, INTERPRETED_ELEMENTS)}
+    except Stopped as stopped:
         raise rejected(
             "task",
-            "there is no GPU here, and no case is marked as small enough for Triton's interpreter",
+            "there is no GPU here, no case is marked as small enough for Triton's interpreter, and case "
+            f"{case} can't be made smaller: {stopped.problem.message}",
             fix="Add 'small': True to a case of at most a few thousand programs (about 1 ms each), or name cases "
             "to run all the same.",
-        )
-    return small
+        ) from stopped
 
 
-def _summary(results: list[CaseResult], shown: list[CaseResult], device: str, seeds: int) -> str:
+def _summary(
+    results: list[CaseResult],
+    shown: list[CaseResult],
+    device: str,
+    seeds: int,
+    smaller: dict[str, dict[str, Any]],
+) -> str:
     right = sum(result.kind is Kind.OK for result in results)
     where = "on the GPU" if device != INTERPRETER else "in Triton's interpreter on the CPU (not on a GPU)"
     lines = [f"{right} of {len(results)} cases right, {seeds} seed(s) each, checked {where}."]
+    for case, parameters in smaller.items():
+        shown_as = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+        lines.append(f"No case is marked small: {case} was made smaller for the interpreter ({shown_as}).")
     for result in shown:
         if result.message is not None:
-            lines.append(f"- {result.case}: WRONG with seed {result.seeds[-1]}: {result.message}")
-        else:
-            lines.append(
-                f"- {result.case}: ok, {result.elements:,} elements, max abs error {result.max_abs_error:.3g}, "
-                f"max rel error {result.max_rel_error:.3g}"
+            on = f"with seed {result.seeds[-1]}" if result.inputs == "random" else f"on {result.inputs}"
+            lines.append(f"- {result.case}: WRONG {on}: {result.message}")
+            continue
+        line = (
+            f"- {result.case}: ok, {result.elements:,} elements, max abs error {result.max_abs_error:.3g}, "
+            f"max rel error {result.max_rel_error:.3g}"
+        )
+        if result.structured:
+            line += f"; also on {', '.join(result.structured)}"
+        if result.accuracy is not None:
+            line += (
+                f"; error against float64 {result.accuracy.error:.2g} (reference {result.accuracy.reference_error:.2g})"
             )
+        if result.outside_triton_pct is not None and result.outside_triton_pct >= OUTSIDE_SHOWN_PCT:
+            line += (
+                f"; {result.outside_triton_pct:.0f} % of the device's time outside Triton: {result.outside_triton[0]}"
+            )
+        if result.nondeterministic is not None:
+            line += f"; two calls differ in {result.nondeterministic.elements:,} elements (allowed by the task)"
+        lines.append(line)
     return "\n".join(lines)
 
 
+OUTSIDE_SHOWN_PCT: Final = 10.0
+"""Share of the device's time outside Triton from which it is told."""
+
+
 def _next_step(wrong: list[CaseResult], on_gpu: bool) -> str:
-    if wrong and wrong[0].max_abs_error is None:
-        return "Return what the reference returns: number of outputs, shape, dtype and device."
-    if wrong:
+    if wrong and wrong[0].check == "values":
         return "Mend the kernel where the worst element lies, then run_correctness again. Do not loosen the tolerance."
+    if wrong:
+        return f"{wrong[0].likely_fix} Then run_correctness again."
     if on_gpu:
         return "Time it against the baseline with benchmark."
     return "Compare compile facts with the baseline's; check on a GPU before you rely on it."
@@ -179,15 +359,10 @@ def _next_step(wrong: list[CaseResult], on_gpu: bool) -> str:
 
 def _problem(wrong: CaseResult, kernel: Source) -> Problem:
     assert wrong.message is not None
-    shape_differs = wrong.max_abs_error is None
     return Problem(
         stage="compare",
         message=wrong.message,
         file=kernel.shown_as,
-        likely_cause="The output's form differs from the reference's."
-        if shape_differs
-        else "A mask, an offset, a missing accumulation, or a lower precision than the task asks for.",
-        likely_fix="Return what the reference returns: number of outputs, shape, dtype and device."
-        if shape_differs
-        else f"Work out by hand what the program that writes {wrong.worst_output}{wrong.worst_index} reads.",
+        likely_cause=wrong.likely_cause,
+        likely_fix=wrong.likely_fix,
     )

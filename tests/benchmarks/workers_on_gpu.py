@@ -25,7 +25,9 @@ from idle import idle_server, idle_spares
 
 from tritonforge.profiling.comparison import compare
 from tritonforge.profiling.correctness import check_case
-from tritonforge.profiling.timing import Plan, time_entry
+from tritonforge.profiling.rounds import ONCE, Plan
+from tritonforge.profiling.timing import Plan as Timing
+from tritonforge.profiling.timing import time_entry
 from tritonforge.sandbox import nvml
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
@@ -39,7 +41,7 @@ from tritonforge.sandbox.usage import tree
 from tritonforge.sandbox.workers import gpu_worker, task_worker
 
 CASES = {"sin": "large", "softmax": "train", "matmul": "square"}
-HUNDRED_PAIRS = Plan(blocks=10, calls_per_block=5, warm_up_s=0.02, warm_up_calls=20, call_times=5)
+HUNDRED_PAIRS = Timing(blocks=10, calls_per_block=5, warm_up_s=0.02, warm_up_calls=20, call_times=5)
 SEEDS = 3
 
 
@@ -53,7 +55,7 @@ async def evaluate(executor: Executor, name: str, case: str, *, clocked: bool = 
         spec = await tasks.load(source(name, "task"))
         await candidate.load(source(name, "candidate", clocked=clocked), spec)
         await baseline.load(source(name, "baseline", clocked=clocked), spec)
-        found = await check_case(case, SEEDS, tasks, candidate, None)
+        found = await check_case(case, Plan(SEEDS, repeats=1, structured=False), spec, tasks, candidate)
         assert found.kind is Kind.OK, found
         inputs = await tasks.make_inputs(case, 1)
         await baseline.set_inputs(inputs)
@@ -161,7 +163,7 @@ async def endurance(bench: Bench) -> None:
                 async with task_worker(executor, on_gpu=True) as tasks, gpu_worker(executor) as candidate:
                     spec = await tasks.load(source("softmax", "task"))
                     await candidate.load(source("softmax", "candidate"), spec)
-                    assert (await check_case("decode", 1, tasks, candidate, None)).kind is Kind.OK
+                    assert (await check_case("decode", ONCE, spec, tasks, candidate)).kind is Kind.OK
         alive = len(tree(os.getpid()))
     left = len(tree(os.getpid()))
     rows = [[str(value) for value in mark] for mark in marks]
@@ -222,7 +224,7 @@ async def recovery(bench: Bench) -> None:
                     spec = await tasks.load(source("softmax", "task"))
                     await worker.load(source("softmax", "candidate"), spec)
                     next_code.append(time.perf_counter() - killed)
-                    assert (await check_case("decode", 1, tasks, worker, None)).kind is Kind.OK
+                    assert (await check_case("decode", ONCE, spec, tasks, worker)).kind is Kind.OK
         rows.append([what, "; ".join(sorted(kinds)), milliseconds(next_code), "<= 500"])
     bench.table(
         "Recovery: from the kill to the next evaluation's code running (and its result right)",

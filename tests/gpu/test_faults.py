@@ -225,7 +225,7 @@ async def test_offsets_beyond_32_bits_overflow_unless_they_are_made_wider(faults
 
 async def test_an_empty_result_proves_nothing(faults: Faults) -> None:
     empty = replaced(TASK, '"n": 1000', '"n": 0')
-    problem = failed(await faults.check(task=empty), Kind.REJECTED, "compare")
+    problem = failed(await faults.check(task=empty), Kind.REJECTED, "audit")
     assert "0 elements" in problem.message
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from tritonforge.profiling.timing import FULL, Plan, Times, launch_bound, longest, time_entry
 from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.facts import Block, FirstCall, Sample, WarmUp
 from tritonforge.sandbox.outcome import Kind
-from tritonforge.sandbox.workers import Block, FirstCall, KernelWorker, Sample, WarmUp
+from tritonforge.sandbox.workers import KernelWorker
 
 pytestmark = pytest.mark.anyio
 

@@ -21,6 +21,7 @@ from tritonforge.sandbox.executors.base import Job
 from tritonforge.sandbox.executors.cold import cold_worker
 from tritonforge.sandbox.executors.host import Host
 from tritonforge.sandbox.executors.local import LocalExecutor
+from tritonforge.sandbox.facts import TargetFacts
 from tritonforge.sandbox.isolation import WORKER_FOLDER, Seal
 from tritonforge.sandbox.limits import Limits
 from tritonforge.sandbox.outcome import Kind, Problem
@@ -28,7 +29,7 @@ from tritonforge.sandbox.process import WorkerProcess
 from tritonforge.sandbox.source import Source
 from tritonforge.sandbox.spares import Preloader, start_preloader
 from tritonforge.sandbox.task import Task
-from tritonforge.sandbox.workers import KernelWorker, TargetFacts, Values
+from tritonforge.sandbox.workers import KernelWorker, Values
 
 H100 = TargetFacts(
     name="h100-sxm", capability=90, sm_count=132, shared_bytes_per_block=232_448, registers_per_sm=65_536

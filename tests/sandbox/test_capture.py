@@ -8,8 +8,9 @@ import pytest
 from tests.sandbox.conftest import H100, INNER_AT_FAULT, KERNEL_HEAD, Floats, Load, vector
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
+from tritonforge.sandbox.facts import Capture, TargetFacts
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import Capture, KernelWorker, TargetFacts, Values, capture_worker
+from tritonforge.sandbox.workers import KernelWorker, Values, capture_worker
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ FAILURE: dict[str, Any] = {
     "message": "odd", "file": "kernel.py", "line": 7, "excerpt": ">    7 | raise ValueError('odd')",
 }  # fmt: skip
 OPERATIONS = [
-    "start", "begin", "probe_device", "load_task", "make_inputs", "work", "expect", "expect_from", "judge",
-    "load_kernel", "set_inputs", "capture", "call", "prepare", "first_call", "warm_up", "block", "call_times",
-    "profile",
+    "start", "begin", "probe_device", "load_task", "shrink", "audit", "impostors", "make_inputs", "work",
+    "expect_exact", "expect_from", "upstream", "judge", "repeat", "load_kernel", "set_inputs", "capture", "call",
+    "run_once", "prepare", "first_call", "warm_up", "block", "call_times", "profile",
 ]  # fmt: skip
 
 
@@ -201,7 +201,10 @@ def test_every_operation_that_takes_too_much_memory_is_named_with_the_figure_and
 
 def test_memory_is_told_with_its_stage() -> None:
     assert explain_memory("call", "too much", "").stage == "run"
-    assert explain_memory("expect", "too much", "").message == "the reference was killed: it took too much"
+    assert (
+        explain_memory("expect_exact", "too much", "").message
+        == "the reference in float64 was killed: it took too much"
+    )
 
 
 @pytest.mark.parametrize(

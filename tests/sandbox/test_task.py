@@ -75,6 +75,11 @@ def test_a_hidden_case_can_be_neither_chosen_nor_found_out(task: Task) -> None:
         {"cases": [CASE]},
         {"tolerances": {"float16": {"rtol": -1e-3, "atol": 0}}},
         {"in_place": "out"},
+        {"special_values": ["nan", "none"]},
+        {"views": ["transposed"]},
+        {"error_factor": 0.5},
+        {"grad": None},
+        {"own_tolerances": "float16"},
         {"unknown": 1},
     ],
     ids=lambda changed: next(iter(changed)),
@@ -82,6 +87,22 @@ def test_a_hidden_case_can_be_neither_chosen_nor_found_out(task: Task) -> None:
 def test_a_malformed_description_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         parse_task({**DESCRIPTION, **changed})
+
+
+def test_what_a_task_asks_for_beyond_its_outputs_is_read() -> None:
+    asked = {
+        "has_reduction": True, "own_tolerances": ["float16"], "error_factor": 8.0, "special_values": ["nan", "inf"],
+        "views": ["offset", "strided", "broadcast"], "strides": True, "nondeterministic": True, "grad": True,
+    }  # fmt: skip
+    read = parse_task({**DESCRIPTION, **asked}).model_dump()
+    assert {name: read[name] for name in asked} == asked
+
+
+def test_a_task_asks_for_nothing_more_by_default(task: Task) -> None:
+    read = task.model_dump()
+    switches = ("has_reduction", "strides", "nondeterministic", "grad")
+    assert not any(read[name] for name in (*switches, "own_tolerances", "special_values", "views"))
+    assert task.error_factor is None
 
 
 @pytest.mark.parametrize("fields", [None, [], "task", 1])

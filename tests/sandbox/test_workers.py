@@ -5,6 +5,7 @@ import os
 import tracemalloc
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,7 @@ def reference(*tensors):
     return tensors
 """
 LARGE_BYTES = 32 << 20
+KEY = bytes(range(8))
 SAME = KERNEL_HEAD + "def entry(*tensors):\n    launch(tensors[0][:64], torch.empty(64))\n    return tensors\n"
 
 
@@ -58,17 +60,23 @@ async def kernels(executor: Executor) -> AsyncGenerator[KernelWorker]:
 async def returned(task: TaskWorker, kernels: KernelWorker, case: str) -> Values:
     """What an entry returns that gives back its inputs, after the judge found every element equal."""
     await kernels.load(Source(SAME, "kernel.py", None), describe_task())
-    inputs = await task.make_inputs(case, 1)
-    await task.expect()
+    inputs, _ = await task.make_and_expect(case, 1)
     await kernels.set_inputs(inputs)
-    outputs = await kernels.call()
-    records = await task.judge(outputs)
-    assert sum(record.elements for record in records) > 0
-    assert all(record.mismatch is None and record.wrong_elements == 0 for record in records)
-    assert [record.max_abs_error for record in records] == [0.0] * len(records)
+    values = (await kernels.call()).values
+    found = await task.judge(values, KEY)
+    assert sum(record.elements for record in found.outputs) > 0
+    assert all(record.mismatch is None and record.wrong_elements == 0 for record in found.outputs)
+    assert [record.max_abs_error for record in found.outputs] == [0.0] * len(found.outputs)
+    assert (found.changed, found.broken) == ([], [])
+    outputs = Values(part(values, "outputs"), values.blobs[: len(inputs.blobs)])
     assert outputs.tree == inputs.tree
     assert [content(blob) for blob in outputs.blobs] == [content(blob) for blob in inputs.blobs]
     return outputs
+
+
+def part(values: Values, name: str) -> Any:
+    """What a call gave under this name, as a tree of its own."""
+    return dict(values.tree["dict"])[name]
 
 
 def content(blob: bytes | SharedBlob) -> bytes:
@@ -106,16 +114,16 @@ async def test_bulk_data_passes_through_without_being_held(task: TaskWorker, ker
     before = memory_files()
     tracemalloc.start()
     try:
-        inputs = await task.make_inputs("large", 1)
-        await task.expect()
+        inputs, _ = await task.make_and_expect("large", 1)
         await kernels.set_inputs(inputs)
-        outputs = await kernels.call()
-        await task.judge(outputs)
+        outputs = (await kernels.call()).values
+        await task.judge(outputs, KEY)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak_bytes < LARGE_BYTES // 16
-    assert memory_files() == before + 2
+    # What was made, what came back, and the arguments as they were afterwards.
+    assert memory_files() == before + 3
     del inputs, outputs
     assert memory_files() == before
 
@@ -126,19 +134,18 @@ async def test_what_one_worker_gave_survives_its_end(executor: Executor, kernels
         inputs = await worker.make_inputs("large", 1)
     await kernels.load(Source(SAME, "kernel.py", None), describe_task())
     await kernels.set_inputs(inputs)
-    (blob,) = (await kernels.call()).blobs
-    assert content(blob) == content(inputs.blobs[0])
+    assert content((await kernels.call()).values.blobs[0]) == content(inputs.blobs[0])
 
 
 async def test_what_a_kernel_does_to_its_inputs_reaches_nobody_else(task: TaskWorker, kernels: KernelWorker) -> None:
     spoil = KERNEL_HEAD + "def entry(x):\n    launch(x[:64], torch.empty(64))\n    x.zero_()\n    return (x,)\n"
     await kernels.load(Source(spoil, "kernel.py", None), describe_task())
-    inputs = await task.make_inputs("large", 1)
-    await task.expect()
+    inputs, _ = await task.make_and_expect("large", 1)
     await kernels.set_inputs(inputs)
-    (record,) = await task.judge(await kernels.call())
+    (record,) = (await task.judge((await kernels.call()).values, KEY)).outputs
     assert record.wrong_elements > 0
-    (record,) = await task.judge(inputs)
+    await kernels.load(Source(SAME, "kernel.py", None), describe_task())
+    (record,) = (await task.judge((await kernels.call()).values, KEY)).outputs
     assert record.wrong_elements == 0
 
 
@@ -147,7 +154,7 @@ async def test_a_worker_keeps_no_descriptor_of_what_it_was_given(task: TaskWorke
     await kernels.load(Source(KERNEL_HEAD + count, "kernel.py", None), describe_task())
     await kernels.set_inputs(await task.make_inputs("many", 1))
     # Standard input, output, error, the socket, and the one that lists them.
-    assert (await kernels.call()).tree == {"value": 5}
+    assert part((await kernels.call()).values, "outputs") == {"value": 5}
 
 
 NEIGHBOUR = "import torch\n\nimport neighbour\n"

@@ -95,8 +95,8 @@ async def test_descriptions_and_instructions_are_not_cut_by_clients(client: Clie
 
 async def test_defaults_and_bounds_stand_in_the_description_too(client: Client) -> None:
     seeds = (await tools_of(client))["run_correctness"].input_schema["properties"]["seeds"]
-    assert (seeds["minimum"], seeds["maximum"], seeds["default"]) == (1, 20, 3)
-    assert "1 to 20" in seeds["description"]
+    assert (seeds["minimum"], seeds["maximum"], seeds["default"]) == (1, 64, 3)
+    assert "1 to 64" in seeds["description"]
     assert "Default: 3" in seeds["description"]
 
 
@@ -145,7 +145,7 @@ async def test_the_argument_that_gemini_adds_is_tolerated(client: Client) -> Non
         ("compile_kernel", {**SIN, "cases": [1]}, "cases.0: "),
         ("hardware_spec", {"target": {"name": "h100"}}, "target: "),
         ("run_correctness", {**SIN, "seeds": 0}, "seeds: Input should be greater than or equal to 1"),
-        ("run_correctness", {**SIN, "seeds": 21}, "seeds: Input should be less than or equal to 20"),
+        ("run_correctness", {**SIN, "seeds": 65}, "seeds: Input should be less than or equal to 64"),
         ("run_correctness", {**SIN, "seeds": 10**30}, "seeds: "),
         ("run_correctness", {**SIN, "seeds": 2.5}, "seeds: "),
         ("run_correctness", {**SIN, "seeds": "many"}, "seeds: "),

@@ -8,10 +8,10 @@ import pytest
 from tests.server.test_services import BROKEN, CPU_ONLY, WITH_GPU
 from tritonforge.profiling.hardware.detect import DetectedGpu, Detection
 from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.facts import Environment
 from tritonforge.sandbox.isolation import Layer, Seal
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.rehearsal import NO_BWRAP, REMEDY
-from tritonforge.sandbox.workers import Environment
 from tritonforge.server import machine
 from tritonforge.server.machine import Check, inspect
 from tritonforge.server.services import Services

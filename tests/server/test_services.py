@@ -11,10 +11,10 @@ from tritonforge.profiling.hardware.catalog import resolve_target
 from tritonforge.sandbox import nvml
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Device, Executor
+from tritonforge.sandbox.facts import Environment, GpuFacts
 from tritonforge.sandbox.lease import Leases, Sharing
 from tritonforge.sandbox.nvml import GpuProcess
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import Environment, GpuFacts
 from tritonforge.server import services as services_module
 from tritonforge.server.services import Services, Shared, target_facts
 from tritonforge.server.settings import Settings

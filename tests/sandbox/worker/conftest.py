@@ -22,16 +22,24 @@ def worker() -> ModuleType:
     main._load_package()
     package = importlib.import_module("tritonforge_worker")
     names = (
+        "accuracy",
+        "audit",
+        "canary",
+        "contract",
+        "differences",
         "environment",
         "failures",
         "frames",
+        "guard",
         "judge",
         "load",
         "preload",
+        "reference",
         "remap",
         "share",
         "task",
         "values",
+        "variants",
     )
     for name in names:
         setattr(package, name, importlib.import_module(f"tritonforge_worker.{name}"))
@@ -48,11 +56,19 @@ def module(name):
     return get
 
 
+canary = module("canary")
+accuracy = module("accuracy")
+audit = module("audit")
+contract = module("contract")
+differences = module("differences")
 failures = module("failures")
 frames = module("frames")
+guard = module("guard")
 judge = module("judge")
 load = module("load")
 preload = module("preload")
+reference = module("reference")
 share = module("share")
 task = module("task")
 values = module("values")
+variants = module("variants")

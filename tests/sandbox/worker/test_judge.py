@@ -14,9 +14,10 @@ EXACT = {"rtol": 0.0, "atol": 0.0}
 
 
 @pytest.fixture
-def compare(judge, task):
-    def run(expected, got, **tolerances):
-        records = judge.compare(expected, got, {**task.DEFAULT_TOLERANCES, **tolerances})
+def compare(judge, worker):
+    def run(expected, got, rules=None, **tolerances):
+        rules = judge.Rules({**worker.contract.DEFAULT_TOLERANCES, **tolerances}, **(rules or {}))
+        records = judge.compare(expected, got, rules)
         # As they cross the wire: JSON without NaN and infinities.
         return json.loads(json.dumps(records, allow_nan=False))
 
@@ -38,7 +39,7 @@ def test_equal_tensors_make_a_full_record(one):
         "where": "output", "mismatch": None, "dtype": "float32", "elements": 4, "rtol": 1.3e-6, "atol": 1e-5,
         "wrong_elements": 0, "max_abs_error": 0.0, "max_rel_error": 0.0, "worst_index": [1, 0],
         "worst_expected": 0.0, "worst_got": 0.0, "not_finite_mismatches": 0,
-        "finite_elements": 4,
+        "finite_elements": 4, "clusters": [],
     }  # fmt: skip
 
 
@@ -106,6 +107,8 @@ def test_a_wrong_nan_outranks_any_finite_error(one):
 def test_a_matching_nan_is_never_the_worst_element(one):
     record = one(torch.tensor([NAN, 1.0]), torch.tensor([NAN, 2.0]))
     assert (record["wrong_elements"], record["worst_index"]) == (1, [1])
+    # Nor where everything is right.
+    assert one(torch.tensor([NAN, 1000.0]), torch.tensor([NAN, 1000.0]))["worst_index"] == [1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
@@ -186,8 +189,8 @@ def test_errors_beyond_the_largest_double_are_still_numbers(one):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 4, 5, 7, 100])
 @pytest.mark.parametrize("wrong", range(6))
-def test_every_element_is_compared_whatever_the_chunk(one, judge, monkeypatch, chunk, wrong):
-    monkeypatch.setattr(judge, "CHUNK", chunk)
+def test_every_element_is_compared_whatever_the_chunk(one, differences, monkeypatch, chunk, wrong):
+    monkeypatch.setattr(differences, "CHUNK", chunk)
     expected = torch.arange(6.0).reshape(2, 3)
     got = expected.clone()
     got.view(-1)[wrong] += 10
@@ -201,10 +204,11 @@ def test_every_element_is_compared_whatever_the_chunk(one, judge, monkeypatch, c
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5])
-def test_an_early_nan_stays_the_worst_over_later_chunks(one, judge, monkeypatch, chunk):
-    monkeypatch.setattr(judge, "CHUNK", chunk)
+def test_an_early_nan_stays_the_worst_over_later_chunks(one, differences, monkeypatch, chunk):
+    monkeypatch.setattr(differences, "CHUNK", chunk)
     record = one(torch.zeros(5), torch.tensor([0.0, NAN, 0.0, 1e30, INF]))
     assert (record["wrong_elements"], record["worst_index"]) == (3, [1])
+    assert (record["not_finite_mismatches"], record["finite_elements"]) == (2, 5)
 
 
 def test_nothing_in_an_empty_tensor_is_wrong(one):
@@ -241,6 +245,10 @@ def test_layout_and_gradients_do_not_matter(one):
         (None, torch.ones(1), "output: expected None, got"),
         ("x", "y", "output: expected 'x', got 'y'"),
         (3, "3", "output: expected a number, got str"),
+        (None, torch.ones(2), "output: expected None, got a Tensor"),
+        (True, torch.ones(2), "output: expected True, got a Tensor"),
+        (True, [torch.ones(2)], "output: expected True, got 1 outputs"),
+        ("x", "y" * 10_000, "output: expected 'x', got 'yyy"),
         (torch.float32, torch.float32, "output: outputs of type dtype can't be compared"),
         (torch.ones(2).to(torch.uint16), torch.ones(2).to(torch.uint16), "output: no tolerance is known for uint16"),
     ],
@@ -248,6 +256,7 @@ def test_layout_and_gradients_do_not_matter(one):
 def test_another_form_is_a_mismatch_in_words(one, expected, got, message):
     record = one(expected, got)
     assert record["mismatch"].startswith(message)
+    assert len(record["mismatch"]) < 500
     assert set(record) == {"where", "mismatch"}
 
 

@@ -1,16 +1,13 @@
 # pyright: basic
 # The worker's modules are loaded from their folder, so their types are unknown here.
-"""The task contract: every part that is missing or malformed is named, with the form that it should have."""
+"""A task at work: its inputs made and varied, its reference run, outputs judged against it."""
 
-import json
 import math
 import types
 from typing import NamedTuple
 
 import pytest
 import torch
-
-FORM = "A task file defines ENTRY = 'function_name', CASES = {"
 
 
 class Pair(NamedTuple):
@@ -25,139 +22,8 @@ def make_inputs(rows, device):
 SOUND = {"ENTRY": "softmax", "CASES": {"train": {"rows": 4}}, "make_inputs": make_inputs}
 
 
-def module(**changed):
-    """A task module; a part that is given as `...` is missing."""
-    made = types.ModuleType("task", changed.pop("doc", None))
-    for name, value in {**SOUND, **changed}.items():
-        if value is not ...:
-            setattr(made, name, value)
-    return made
-
-
-@pytest.fixture
-def refusal(task, worker):
-    def run(**changed):
-        with pytest.raises(worker.failures.Refused) as caught:
-            task.describe(module(**changed))
-        assert (caught.value.kind, caught.value.stage) == ("rejected", "task")
-        message = str(caught.value)
-        assert FORM in message
-        return message.partition(f". {FORM}")[0]
-
-    return run
-
-
-def test_a_minimal_task_is_described(task):
-    described = task.describe(module())
-    assert described.pop("tolerances")["float16"] == {"rtol": 1e-3, "atol": 1e-5}
-    assert described == {
-        "entry": "softmax", "title": None, "hidden_cases": {}, "has_reference": False, "has_work": False,
-        "cases": {"train": {"parameters": {"rows": 4}, "weight": 1.0, "small": False}}, "in_place": [],
-    }  # fmt: skip
-
-
-def test_a_full_task_is_described(task):
-    described = task.describe(
-        module(
-            doc="\n  Row-wise softmax.\n\nMore.\n",
-            CASES={"train": {"rows": 4, "weight": 3, "small": True}},
-            HIDDEN_CASES={"ragged": {"rows": 7}},
-            reference=lambda x: x,
-            work=lambda rows: {"bytes": rows},
-            IN_PLACE=("out",),
-            TOLERANCE={"float32": {"rtol": 0.5}},
-        )
-    )
-    assert described["title"] == "Row-wise softmax."
-    assert described["cases"]["train"] == {"parameters": {"rows": 4}, "weight": 3.0, "small": True}
-    assert described["hidden_cases"]["ragged"] == {"parameters": {"rows": 7}, "weight": 1.0, "small": False}
-    assert (described["has_reference"], described["has_work"], described["in_place"]) == (True, True, ["out"])
-    assert described["tolerances"]["float32"] == {"rtol": 0.5, "atol": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"ENTRY": ...},
-            "ENTRY must be the name of the kernel file's host function, e.g. ENTRY = 'softmax'; it is None",
-        ),
-        ({"ENTRY": "soft max"}, "ENTRY must be the name of"),
-        ({"ENTRY": print}, "ENTRY must be the name of"),
-        ({"make_inputs": ...}, "make_inputs is missing: def make_inputs(<the case's parameters>, device)"),
-        ({"make_inputs": 5}, "make_inputs is missing"),
-        (
-            {"CASES": ...},
-            "CASES must be a dict of named cases, e.g. CASES = {'train': {'rows': 4096, 'cols': 1024}}; it is NoneType",
-        ),
-        ({"CASES": [{"rows": 4}]}, "CASES must be a dict of named cases"),
-        ({"CASES": {}}, "CASES is empty; give at least one, e.g. CASES = {'train':"),
-        ({"CASES": {"train": 5}}, "CASES['train'] must be a dict of parameters, e.g. {'rows': 4096}; it is 5"),
-        ({"CASES": {7: {"rows": 4}}}, "CASES[7] must be a dict of parameters"),
-        ({"CASES": {"train": {3: 4}}}, "CASES['train'] must be a dict of parameters"),
-        ({"CASES": {"train": {"rows": 4, "weight": 0}}}, "CASES['train']['weight'] must be a positive number; it is 0"),
-        ({"CASES": {"train": {"rows": 4, "weight": math.nan}}}, "CASES['train']['weight'] must be a positive number"),
-        ({"CASES": {"train": {"rows": 4, "weight": math.inf}}}, "CASES['train']['weight'] must be a positive number"),
-        ({"CASES": {"train": {"rows": 4, "weight": True}}}, "CASES['train']['weight'] must be a positive number"),
-        ({"CASES": {"train": {"rows": 4, "weight": "3"}}}, "CASES['train']['weight'] must be a positive number"),
-        (
-            {"CASES": {"train": {}}},
-            "make_inputs can't take case 'train': missing a required argument: 'rows'. It is called as",
-        ),
-        (
-            {"CASES": {"train": {"rows": 4, "cols": 5}}},
-            "make_inputs can't take case 'train': got an unexpected keyword argument 'cols'",
-        ),
-        (
-            {"make_inputs": lambda rows: ()},
-            "make_inputs can't take case 'train': got an unexpected keyword argument 'device'",
-        ),
-        ({"CASES": {"train": {"rows": 4, "device": "cpu"}}}, "make_inputs can't take case 'train'"),
-        ({"HIDDEN_CASES": None}, "HIDDEN_CASES must be a dict of named cases"),
-        ({"HIDDEN_CASES": {"x": 1}}, "HIDDEN_CASES['x'] must be a dict of parameters"),
-        ({"HIDDEN_CASES": {"train": {"rows": 4}}}, "['train'] stand both in CASES and in HIDDEN_CASES"),
-        ({"IN_PLACE": "out"}, "IN_PLACE must be a tuple of argument names, e.g. IN_PLACE = ('out',); it is 'out'"),
-        ({"IN_PLACE": (1,)}, "IN_PLACE must be a tuple of argument names"),
-        ({"IN_PLACE": 5}, "IN_PLACE must be a tuple of argument names"),
-        ({"IN_PLACE": None}, "IN_PLACE must be a tuple of argument names"),
-        ({"reference": None}, "reference must be a function; it is a NoneType"),
-        ({"work": {"bytes": 1}}, "work must be a function; it is a dict"),
-        ({"reduction": 5}, "reduction must be a function; it is a int"),
-        ({"setup": "x"}, "setup must be a function; it is a str"),
-        ({"TOLERANCE": 1e-3}, "TOLERANCE must be a dict by dtype name, e.g. TOLERANCE = {'float16':"),
-        ({"TOLERANCE": {"flot16": {}}}, "TOLERANCE has the key 'flot16', which is no dtype name"),
-        ({"TOLERANCE": {"load": {}}}, "TOLERANCE has the key 'load', which is no dtype name"),
-        ({"TOLERANCE": {torch.float16: {}}}, "TOLERANCE has the key torch.float16, which is no dtype name"),
-        ({"TOLERANCE": {"float16": 1e-3}}, "TOLERANCE['float16'] must be {'rtol': ..., 'atol': ...}; it is 0.001"),
-        ({"TOLERANCE": {"float16": {"rel": 1}}}, "TOLERANCE['float16'] must be {'rtol': ..., 'atol': ...}"),
-        (
-            {"TOLERANCE": {"float16": {"rtol": -1}}},
-            "TOLERANCE['float16']['rtol'] must be a number of 0 or more; it is -1",
-        ),
-        ({"TOLERANCE": {"float16": {"atol": math.nan}}}, "TOLERANCE['float16']['atol'] must be a number"),
-        ({"TOLERANCE": {"float16": {"atol": math.inf}}}, "TOLERANCE['float16']['atol'] must be a number"),
-        ({"TOLERANCE": {"float16": {"atol": True}}}, "TOLERANCE['float16']['atol'] must be a number"),
-    ],
-    # The same in every process: functions show where they lie in memory.
-    ids=lambda value: value if isinstance(value, str) else "-".join(value),
-)
-def test_a_malformed_part_is_named_with_its_form(refusal, changed, message):
-    assert refusal(**changed).startswith(message)
-
-
-@pytest.mark.parametrize(("alias", "name"), [("half", "float16"), ("float", "float32"), ("long", "int64")])
-def test_a_tolerance_under_another_name_of_the_dtype_counts(task, alias, name):
-    described = task.describe(module(TOLERANCE={alias: {"rtol": 0.25, "atol": 0.5}}))
-    assert described["tolerances"][name] == {"rtol": 0.25, "atol": 0.5}
-    assert alias not in described["tolerances"]
-
-
-def test_parameters_that_json_cannot_carry_are_described_all_the_same(task):
-    cases = {"train": {"rows": (1, [torch.float16]), "scale": math.inf, "nested": {1: {2}}}}
-    described = task.describe(module(CASES=cases, make_inputs=lambda rows, scale, nested, device: ()))
-    assert json.loads(json.dumps(described["cases"]["train"]["parameters"], allow_nan=False)) == {
-        "rows": [1, ["torch.float16"]], "scale": "inf", "nested": {"1": "{2}"},
-    }  # fmt: skip
+def module(**parts):
+    return types.SimpleNamespace(__doc__=None, **{**SOUND, **parts})
 
 
 @pytest.fixture
@@ -209,21 +75,24 @@ def test_the_reference_works_on_copies_of_its_own(loaded):
     task = loaded(reference=reference)
     (x,) = task.make_inputs("train", 1)
     kept = x.clone()
-    assert torch.equal(task.expect(), torch.zeros(4))
+    task.expect()
+    assert torch.equal(task.expected, torch.zeros(4))
     assert torch.equal(x, kept)
 
 
 def test_inputs_that_are_a_named_tuple_reach_the_reference(loaded):
     task = loaded(make_inputs=lambda rows, device: Pair(torch.ones(2), torch.ones(2)), reference=lambda x, y: x + y)
     task.make_inputs("train", 0)
-    assert torch.equal(task.expect(), torch.full((2,), 2.0))
+    task.expect()
+    assert torch.equal(task.expected, torch.full((2,), 2.0))
 
 
 def test_inputs_in_a_dict_are_passed_by_name(loaded):
     inputs = {"y": torch.zeros(2), "x": torch.ones(2)}
     task = loaded(make_inputs=lambda rows, device: inputs, reference=lambda x, y: x - y)
     task.make_inputs("train", 0)
-    assert torch.equal(task.expect(), torch.ones(2))
+    task.expect()
+    assert torch.equal(task.expected, torch.ones(2))
 
 
 def test_outputs_in_place_are_the_mutated_arguments(loaded):
@@ -234,9 +103,10 @@ def test_outputs_in_place_are_the_mutated_arguments(loaded):
         IN_PLACE=("out",), make_inputs=lambda rows, device: (torch.ones(2), torch.zeros(2)), reference=reference
     )
     task.make_inputs("train", 0)
-    expected = task.expect()
-    assert list(expected) == ["out"]
-    assert torch.equal(expected["out"], torch.full((2,), 2.0))
+    facts = task.expect()
+    assert (facts["in_place"], facts["aliased"]) == (["out"], [True])
+    assert list(task.expected) == ["out"]
+    assert torch.equal(task.expected["out"], torch.full((2,), 2.0))
     assert task.judge({"out": torch.full((2,), 2.0)})[0]["wrong_elements"] == 0
 
 
@@ -281,3 +151,126 @@ def test_work_of_a_case_is_a_pair_of_numbers(loaded):
 )
 def test_work_of_another_form_is_refused(loaded, refused, returned, message):
     assert refused(lambda: loaded(work=lambda rows: returned).work("train"), "task").startswith(message)
+
+
+def test_a_variant_of_inputs_is_made_of_those_of_the_seed(loaded):
+    task = loaded()
+    (plain,) = task.make_inputs("train", 1)
+    (large,) = task.make_inputs("train", 1, variant="large", scale=8.0)
+    (strided,) = task.make_inputs("train", 1, layout="strided")
+    assert torch.equal(large, 8 * plain)
+    assert torch.equal(strided, plain)
+    assert strided.stride() == (2,)
+
+
+def test_an_argument_in_place_is_not_broadcast(loaded):
+    task = loaded(
+        IN_PLACE=("out",),
+        make_inputs=lambda rows, device: (torch.rand(3, 4), torch.rand(3, 4)),
+        reference=lambda x, out: out.copy_(x),
+    )
+    x, out = task.make_inputs("train", 0, layout="broadcast")
+    assert (x.stride(), out.stride()) == ((0, 1), (4, 1))
+
+
+def test_new_inputs_forget_the_outputs_of_the_last(loaded):
+    task = loaded(reference=lambda x: x + 1)
+    task.make_inputs("train", 0)
+    task.expect()
+    task.expect_exact()
+    task.judge(task.expected)
+    task.make_inputs("train", 1)
+    assert (task.expected, task.exact, task.got) == (None, None, None)
+    assert task.accuracy(torch.zeros(4)) == []
+
+
+def test_facts_of_the_expected_outputs(loaded):
+    def reference(x):
+        return x.view(2, 2), torch.tensor([3.0, 4.0, math.nan, math.inf]), torch.tensor([1]), x[:0], 5
+
+    task = loaded(reference=reference)
+    task.make_inputs("train", 0)
+    facts = task.expect()
+    assert facts["aliased"] == [True, False, False, False]
+    assert [record["where"] for record in facts["outputs"]] == ["output[0]", "output[1]", "output[3]"]
+    record = facts["outputs"][1]
+    assert (record["elements"], record["nan"], record["inf"]) == (4, 1, 1)
+    assert record["rms"] == pytest.approx(math.sqrt(12.5))
+    assert task.expect_from(task.expected) == {**facts, "aliased": [False] * 4}
+
+
+def test_an_output_that_shares_nothing_with_the_inputs_is_not_aliased(loaded):
+    task = loaded(reference=lambda x: x + 0)
+    task.make_inputs("train", 0)
+    assert task.expect()["aliased"] == [False]
+
+
+@pytest.mark.parametrize(("parts", "wrong"), [({"reduction": lambda rows: 1e6}, 0), ({}, 1)])
+def test_sums_may_err_more_the_longer_they_are(loaded, parts, wrong):
+    task = loaded(reference=lambda x: x, **parts)
+    task.make_inputs("train", 0)
+    task.expect_from(torch.tensor([1.0, -1.0, 0.0, 1.0]))
+    # 4 sqrt(1e6) 2^-24 is 2.4e-4.
+    assert task.judge(torch.tensor([1.0, -1.0, 1e-4, 1.0]))[0]["wrong_elements"] == wrong
+
+
+def test_a_tolerance_of_the_tasks_own_does_not_grow_with_the_sum(loaded):
+    task = loaded(TOLERANCE={"float32": {"atol": 1e-6}}, reduction=lambda rows: 1e6)
+    task.make_inputs("train", 0)
+    task.expect_from(torch.ones(4))
+    assert task.judge(torch.ones(4))[0]["atol"] == 1e-6
+
+
+def test_strides_count_where_the_task_says_so(loaded):
+    expected = torch.rand(3, 4)
+    for strides in (True, False):
+        task = loaded(STRIDES=strides)
+        task.make_inputs("train", 0)
+        task.expect_from(expected)
+        (record,) = task.judge(expected.t().contiguous().t())
+        assert (record["mismatch"] is not None) == strides
+
+
+@pytest.fixture
+def atol(loaded):
+    """The absolute tolerance by which outputs for a variant are judged, after random inputs."""
+
+    def run(reference, variant, scale=None, seed=3):
+        task = loaded(
+            reference=reference, TOLERANCE={"float32": {"atol": 0.5}}, make_inputs=lambda rows, device: (torch.rand(8),)
+        )
+        if seed is not None:
+            task.make_inputs("train", seed)
+            task.expect()
+        task.make_inputs("train", 3, variant, scale)
+        task.expect()
+        return [record["atol"] for record in task.judge(task.expected)]
+
+    return run
+
+
+def test_the_absolute_tolerance_follows_the_size_of_a_variants_outputs(atol):
+    assert atol(lambda x: x, "large", 16.0) == [pytest.approx(8.0)]
+    assert atol(lambda x: x, "tiny", 2.0**-4) == [pytest.approx(0.5 / 16)]
+    # One place each: integers keep theirs.
+    assert atol(lambda x: (x.to(torch.int32), x * x, 0 * x), "large", 16.0) == [0.0, pytest.approx(128.0), 0.5]
+
+
+def test_the_absolute_tolerance_follows_within_limits(atol):
+    assert atol(lambda x: x, "large", 2.0**40) == [pytest.approx(0.5e6)]
+    assert atol(lambda x: x, "tiny", 2.0**-40) == [pytest.approx(0.5e-6)]
+
+
+@pytest.mark.parametrize(
+    ("reference", "variant", "seed"),
+    [
+        (lambda x: x, "random", 4),
+        (lambda x: x, "zeros", 3),
+        (lambda x: x, "ones", None),
+        (lambda x: x.floor(), "ones", 3),
+        (lambda x: x / (1 - x.floor()) - torch.inf, "ones", 3),
+    ],
+    ids=["random", "no size", "no random inputs before", "no random size", "not finite"],
+)
+def test_the_absolute_tolerance_stays_where_there_is_nothing_to_follow(atol, reference, variant, seed):
+    assert atol(reference, variant, seed=seed) == [0.5]

@@ -1,0 +1,1 @@
+"""Compute Sanitizer: command lines and logs."""

@@ -1,0 +1,272 @@
+"""What workers tell, as typed values: every field of a reply is checked before it is believed."""
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, JsonValue
+
+from .outcome import Problem
+from .wire import Wire
+
+Extent = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class TargetFacts(Wire):
+    """What a worker without a GPU needs to know of the one that it compiles for."""
+
+    name: str
+    capability: int
+    sm_count: int | None
+    shared_bytes_per_block: int
+    registers_per_sm: int
+
+
+class Cluster(Wire):
+    """Where along one dimension of an output the wrong elements lie."""
+
+    dim: int
+    size: int
+    wrong: int
+    """Coordinates with at least one wrong element."""
+    first: int
+    last: int
+    step: int | None
+    """Greatest common distance between the wrong coordinates, where it is 2 or more."""
+
+
+class OutputComparison(Wire):
+    """One output against the expected one."""
+
+    where: str
+    mismatch: str | None
+    """Structure, shape, dtype, strides or device differ: nothing was compared element by element."""
+    dtype: str | None = None
+    elements: int = 0
+    rtol: float = 0.0
+    atol: float = 0.0
+    wrong_elements: int = 0
+    max_abs_error: float = 0.0
+    max_rel_error: float = 0.0
+    worst_index: list[int] | None = None
+    worst_expected: float | str | None = None
+    worst_got: float | str | None = None
+    not_finite_mismatches: int = 0
+    finite_elements: int = 0
+    """Expected elements that are finite numbers."""
+    clusters: list[Cluster] = []
+
+
+class OutputAccuracy(Wire):
+    """How far one output lies from the float64 reference: root mean square of the error over that of the values."""
+
+    where: str
+    error: float
+    reference_error: float
+    """Of the reference at the task's own precision."""
+    allowed: float
+    factor: float
+    elements: int
+
+
+class Difference(Wire):
+    """A tensor whose bytes are not those that they should be."""
+
+    where: str
+    elements: int = 0
+    max_abs_difference: float | None = None
+    mismatch: str | None = None
+    """Shape, dtype or structure differ: nothing was compared."""
+
+
+class BrokenMargin(Wire):
+    """Canary bytes beside a tensor that were overwritten."""
+
+    index: int
+    side: Literal["before", "after"]
+    bytes: int
+    distance: int
+    """Bytes from the tensor's edge to the nearest one that was overwritten."""
+
+
+class Verification(Wire):
+    """What the task's worker found in the results of one call."""
+
+    outputs: list[OutputComparison]
+    accuracy: list[OutputAccuracy]
+    changed: list[Difference]
+    """Inputs that the call wrote to and should not have."""
+    broken: list[BrokenMargin]
+
+
+class OutputFiniteness(Wire):
+    """One floating output of the reference."""
+
+    where: str
+    elements: int
+    nan: int
+    inf: int
+    rms: float | None
+
+
+class Expected(Wire):
+    """What is known of the expected outputs."""
+
+    outputs: list[OutputFiniteness]
+    aliased: list[bool]
+    """Per output tensor: whether it shares memory with an input."""
+    in_place: list[str]
+
+
+class Variant(Wire):
+    """Structured inputs that a case admits."""
+
+    name: str
+    scale: float | None
+
+
+class Skipped(Wire):
+    """A check that was not made, and why."""
+
+    name: str
+    reason: str
+
+
+class Audit(Wire):
+    """What a case of a task is worth as a test."""
+
+    nondeterministic: list[Difference]
+    """Outputs that differed between two runs of the reference on the same inputs."""
+    outputs: list[OutputFiniteness]
+    impostors: list[str]
+    """Wrong results that the task's tolerance lets pass."""
+    exact: str | None
+    """Why there is no float64 reference; None where there is one."""
+    variants: list[Variant]
+    skipped: list[Skipped]
+
+
+class Launched(Wire):
+    """A Triton kernel that a call launched."""
+
+    kernel: str
+    symbol: str
+    own: bool
+    """Defined by the kernel file or its neighbours, not by an installed package."""
+    count: int
+
+
+class DeviceWork(Wire):
+    """A kernel, copy or fill that the device carried out during a call."""
+
+    name: str
+    us: float
+    count: int
+
+
+class CallFacts(Wire):
+    """What happened during a call, as the kernel's worker tells it."""
+
+    labels: list[str]
+    """Names of the tensors with margins."""
+    outputs_at: list[tuple[int, int]]
+    """Addresses that each output tensor spans: first byte, one past the last."""
+    inputs_at: list[tuple[int, int]]
+    launched: list[Launched]
+    activities: list[DeviceWork] | None
+    """None where the device's work was not recorded."""
+    operations: dict[str, int]
+    """torch operations that computed something, by name."""
+    touched: list[bool]
+    """Per output tensor: whether its storage was an argument of a launch."""
+    own_symbols: list[str] = []
+    """Kernels of the file's own that were launched in this or an earlier call: a CUDA graph replays them."""
+    on_gpu: bool = False
+
+
+class CapturedLaunch(Wire):
+    """One distinct launch that an entry made, compiled for the target."""
+
+    kernel: str
+    symbol: str
+    grid: tuple[Extent, Extent, Extent]
+    count: int
+    tuning: bool
+    """Made by the autotuner while it tried configurations."""
+    num_warps: int = Field(ge=1)
+    num_stages: int = Field(ge=0)
+    num_ctas: int = Field(ge=1)
+    shared_bytes: int = Field(ge=0)
+    constexprs: dict[str, JsonValue]
+    signature: dict[str, str]
+    divisible_by_16: list[str]
+    line: int | None
+    ptxas_log: str | None
+    assembly: dict[str, int]
+
+
+class Capture(NamedTuple):
+    """The launches of one call of the entry, with their assembly texts by stage."""
+
+    launches: list[CapturedLaunch]
+    blobs: list[bytes]
+
+    def text(self, launch: CapturedLaunch, stage: str) -> str:
+        """An assembly text (``ttir``, ``ttgir``, ``llir`` or ``ptx``) of a launch."""
+        return self.blobs[launch.assembly[stage]].decode("utf-8", errors="replace")
+
+
+class Sample(Wire):
+    """One timed call, from the device's own activity records."""
+
+    kernel_us: float
+    """Sum over the kernels and copies that the call put on the device."""
+    device_us: float
+    """First start to last end of these."""
+    activities: int
+
+
+class Block(Wire):
+    """A block of timed calls, each with a flushed L2."""
+
+    samples: list[Sample]
+    kernels: dict[str, float]
+    """Mean microseconds a call, by name of the kernel or copy."""
+    sm_clock_hz: float | None
+    """SM clock at the end of the block, from kernels that wait for a known number of cycles."""
+
+
+class FirstCall(Wire):
+    """The call before any other."""
+
+    first_call_s: float
+    """Compile and autotuning included."""
+
+
+class WarmUp(Wire):
+    """What the calls before the first block took."""
+
+    call_us: float
+
+
+class GpuFacts(Wire):
+    """The GPU that the worker's torch sees."""
+
+    name: str
+    capability: int
+    sm_count: int
+    memory_bytes: int
+    l2_bytes: int
+    cuda: str | None
+    device_count: int
+
+
+class Environment(Wire):
+    """What the worker's interpreter has; `problem` says why kernels can't be evaluated in it."""
+
+    python: str | None = None
+    executable: str
+    torch: str | None = None
+    triton: str | None = None
+    numpy: str | None = None
+    nvtx: str | None = None
+    gpu: GpuFacts | None = None
+    problem: Problem | None = None

@@ -1,0 +1,137 @@
+# pyright: basic
+# torch ships incomplete types.
+"""Requests that the trusted worker answers: it runs the task file, knows what is expected, and compares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import canary, load, scaling, values
+from .failures import Refused, Sources
+from .task import Task
+
+Reply = tuple[dict[str, Any], list[Any]]
+
+
+class TaskSide:
+    """A task, and what is known of its inputs made last: twice, so that the next are made while a kernel has the first.
+
+    ``slot`` says which of the two a request means.
+    """
+
+    def __init__(self, device: str, sources: Sources) -> None:
+        self._device = device
+        self._sources = sources
+        self._slots: list[Task] = []
+        self.stage = "task"
+
+    def do_load_task(self, blobs: list[Any], *, shown_as: str, origin: str | None) -> Reply:
+        module = load.load_module(
+            blobs[0].decode(), name="task", shown_as=shown_as, stage="task", origin=origin, sources=self._sources
+        )
+        task = Task(module, self._device)
+        self._slots = [task, task.twin()]
+        return {"task": task.description}, []
+
+    def do_shrink(self, _: list[Any], *, case: str, elements: int) -> Reply:
+        self.stage = "inputs"
+        return {"parameters": scaling.shrink(self._slots[0], case, elements)}, []
+
+    def do_audit(self, _: list[Any], *, case: str, seed: int) -> Reply:
+        self.stage = "reference"
+        return self._slots[0].audit(case, seed), []
+
+    def do_impostors(self, _: list[Any]) -> Reply:
+        self.stage = "reference"
+        return {"impostors": self._slots[0].impostors()}, []
+
+    def do_make_inputs(
+        self, _: list[Any], *, case: str, seed: int, variant: str, scale: float | None, layout: str, slot: int
+    ) -> Reply:
+        self.stage = "inputs"
+        inputs = self._slots[slot].make_inputs(case, seed, variant, scale, layout)
+        return _encoded(inputs, "inputs", "make_inputs' result")
+
+    def do_make_and_expect(self, _: list[Any], *, slot: int, **of: Any) -> Reply:
+        """Inputs, and what the reference makes of them."""
+        fields, blobs = self.do_make_inputs([], slot=slot, **of)
+        self.stage = "reference"
+        return {**fields, "expected": self._slots[slot].expect()}, blobs
+
+    def do_work(self, _: list[Any], *, case: str) -> Reply:
+        self.stage = "task"
+        return {"work": self._slots[0].work(case)}, []
+
+    def do_expect_exact(self, _: list[Any], *, slot: int) -> Reply:
+        self.stage = "reference"
+        return self._slots[slot].expect_exact(), []
+
+    def do_expect_from(self, blobs: list[Any], *, tree: dict[str, Any], slot: int) -> Reply:
+        self.stage = "reference"
+        return self._slots[slot].expect_from(self._decoded(_part(tree, "outputs"), blobs)), []
+
+    def do_upstream(self, _: list[Any], *, slot: int) -> Reply:
+        self.stage = "reference"
+        return _encoded(self._slots[slot].upstream(), "reference", "the outputs' gradients")
+
+    def do_judge(self, blobs: list[Any], *, tree: dict[str, Any], key: str, slot: int) -> Reply:
+        self.stage = "compare"
+        task = self._slots[slot]
+        outputs = _part(tree, "outputs")
+        strays = values.strays(outputs, self._device.partition(":")[0])
+        found: dict[str, Any] = {"outputs": [], "accuracy": [], "changed": [], "broken": []}
+        if strays:
+            message = f"output: {strays} of its tensors lie on the wrong device; expected {self._device}"
+            found["outputs"] = [{"where": "output", "mismatch": message}]
+            return found, []
+        got = self._decoded(outputs, blobs)
+        found["outputs"] = task.judge(got)
+        found["accuracy"] = task.accuracy(got)
+        found["changed"] = self._changed(task, _part(tree, "inputs"), blobs)
+        found["broken"] = self._broken(_part(tree, "margins"), blobs, bytes.fromhex(key))
+        return found, []
+
+    def do_repeat(self, blobs: list[Any], *, tree: dict[str, Any], slot: int) -> Reply:
+        self.stage = "compare"
+        try:
+            return {"differing": self._slots[slot].repeat(self._decoded(_part(tree, "outputs"), blobs))}, []
+        except ValueError as error:
+            return {"differing": [{"where": "output", "mismatch": f"output: {error}"}]}, []
+
+    def _broken(self, tree: dict[str, Any], blobs: list[Any], key: bytes) -> list[dict[str, Any]]:
+        margins = self._decoded(tree, blobs)
+        try:
+            if isinstance(margins, torch.Tensor):
+                return canary.broken(margins, key)
+            found = f"margins are a tensor, not a {type(margins).__name__}"
+        except ValueError as error:
+            found = str(error)
+        raise Refused("cheating", "compare", f"the kernel's worker sent a result without margins: {found}")
+
+    def _changed(self, task: Task, tree: dict[str, Any], blobs: list[Any]) -> list[dict[str, Any]]:
+        try:
+            return task.changed(self._decoded(tree, blobs))
+        except ValueError as error:
+            return [{"where": "inputs", "mismatch": f"inputs: {error}"}]
+
+    def _decoded(self, tree: dict[str, Any], blobs: list[Any]) -> Any:
+        return values.decode(tree, blobs, self._device)
+
+
+def _encoded(value: Any, stage: str, where: str) -> Reply:
+    blobs: list[Any] = []
+    return {"tree": values.encode(value, blobs, stage=stage, where=where)}, blobs
+
+
+def _part(tree: dict[str, Any], name: str) -> dict[str, Any]:
+    """One part of what a kernel's call gave.
+
+    Raises:
+        Refused: the kernel's worker sent something else.
+    """
+    for key, node in tree.get("dict", ()):
+        if key == name:
+            return node
+    raise Refused("cheating", "compare", f"the kernel's worker sent a result without {name}")
