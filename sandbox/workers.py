@@ -5,6 +5,7 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 """
 
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,6 +52,12 @@ class Call(NamedTuple):
     facts: CallFacts
 
 
+@functools.cache
+def _adapter(form: type[F]) -> TypeAdapter[F]:
+    # Building one takes as long as a small comparison.
+    return TypeAdapter(form)
+
+
 class _Replies:
     """Checks a reply's form once for both sides."""
 
@@ -64,7 +71,7 @@ class _Replies:
     @staticmethod
     def checked(form: type[F], what: str, data: Any) -> F:
         try:
-            return TypeAdapter(form).validate_python(data)
+            return _adapter(form).validate_python(data)
         except ValidationError as error:
             raise _malformed(what, error) from error
 

@@ -64,6 +64,45 @@ def test_a_wrong_element_is_placed_with_both_values_and_what_was_allowed():
     assert "output[5, 7]" in fault.fix
 
 
+CLOSE = WRONG.model_copy(update={"worst_got": 1.00005})
+
+
+def test_what_even_the_worst_element_misses_by_little_is_taken_for_rounding():
+    fault = only(value_faults(found(outputs=[CLOSE], accuracy=[])))
+    assert fault.cause.startswith("Rounding")
+    assert "reduction(**case)" in fault.fix
+    assert "float64" not in fault.message
+    far = only(value_faults(found(outputs=[WRONG])))
+    assert "Rounding" not in far.cause
+    assert "float64" not in far.message
+
+
+def test_close_values_of_an_output_that_is_accurate_as_a_whole_say_so():
+    whole = "; as a whole it is accurate enough (error against float64 1e-07, the reference's 5e-08)"
+    assert only(value_faults(found(outputs=[CLOSE]))).message.endswith(whole)
+    poor = EXACT.model_copy(update={"error": 1e-3})
+    other = EXACT.model_copy(update={"where": "output[1]"})
+    for accuracy in ([poor], [other]):
+        assert "as a whole" not in only(value_faults(found(outputs=[CLOSE], accuracy=accuracy))).message
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"not_finite_mismatches": 1}, {"worst_got": "nan"}, {"dtype": "bool", "worst_got": 0.0, "rtol": 0.0, "atol": 0.0}],
+)
+def test_what_is_no_number_on_one_side_or_a_boolean_is_no_rounding(changed: dict[str, Any]):
+    assert only(value_faults(found(outputs=[CLOSE.model_copy(update=changed)]))).cause.startswith("A mask")
+
+
+@pytest.mark.parametrize(("got", "near"), [(2.0, True), (0.0, True), (3.0, False)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
+def test_integers_that_are_off_by_one_are_told_apart(dtype: str, got: float, near: bool):
+    exact = {"dtype": dtype, "rtol": 0.0, "atol": 0.0, "worst_got": got}
+    fault = only(value_faults(found(outputs=[WRONG.model_copy(update=exact)])))
+    assert fault.cause.startswith("Integers") == near
+    assert ("TOLERANCE" in fault.fix) == near
+
+
 def test_values_that_are_no_numbers_are_counted_apart():
     odd = WRONG.model_copy(update={"not_finite_mismatches": 3})
     assert "3 of them NaN or Inf on one side" in only(value_faults(found(outputs=[odd]))).message
@@ -151,6 +190,8 @@ def cluster(size: int, wrong: int, first: int, last: int, step: int | None = Non
             [cluster(1024, 64, 960, 1023)],
             "they lie in dimension 0 only at 960..1023 of 0..1023 (the end: look at the mask and the grid)",
         ),
+        # All but the first: no edge.
+        ([cluster(100, 99, 1, 99)], "they lie in dimension 0 only at 1..99 of 0..99"),
         (
             [cluster(4, 1, 2, 2), cluster(64, 64, 0, 63, dim=1), cluster(9, 2, 0, 1, dim=2)],
             "they lie in dimension 0 only at 2 of 0..3, dimension 2 only at 0..1 of 0..8",
@@ -291,8 +332,8 @@ def test_a_kernel_of_a_package_is_outside():
 
 def test_without_a_recording_operations_are_told_the_most_frequent_first():
     operations = {f"aten.op{count}": count for count in range(1, 8)}
-    assert outside(facts(operations=operations)) == (None, [f"aten.op{count}" for count in (7, 6, 5, 4, 3)])
+    assert outside(facts(operations=operations)) == (None, 0.0, [f"aten.op{count}" for count in (7, 6, 5, 4, 3)])
 
 
 def test_a_device_that_did_nothing_has_no_share():
-    assert outside(facts(activities=[])) == (None, [])
+    assert outside(facts(activities=[])) == (None, 0.0, [])
