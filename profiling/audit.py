@@ -13,6 +13,15 @@ BASELINE_VARIANTS: Final = ("zeros", "ones", "ramp", "shifted", "negative_zero")
 """Structured inputs where the baseline kernel is the reference: nothing tells whether more extreme ones are fair."""
 BASELINE_REFERENCE: Final = "the reference is the baseline kernel"
 
+IMPOSTOR_FIX: Final = "Tighten TOLERANCE, or choose inputs whose outputs vary by much more than it."
+IMPOSTOR_FIXES: Final = {
+    "input copy": "Choose inputs that the reference changes by more than TOLERANCE: where it only moves elements, "
+    "not one row, one column or an empty part, as then they stay in their order.",
+    "input mean": "Let TOLERANCE be far below what tells the outputs from the mean of the inputs; a mean over "
+    "everything needs a second input or output.",
+}
+"""What to do about a task that an impostor passes, by its name."""
+
 
 @contextmanager
 def blaming_baseline() -> Generator[None]:
@@ -89,5 +98,5 @@ def require_sound(case: str, audit: Audit, spec: Task) -> None:
         raise rejected(
             "audit",
             f"case {case} is degenerate: these wrong results pass its tolerance as well: {', '.join(audit.impostors)}",
-            fix="Tighten TOLERANCE, or choose inputs whose outputs vary by much more than it.",
+            fix=" ".join(dict.fromkeys(IMPOSTOR_FIXES.get(name, IMPOSTOR_FIX) for name in audit.impostors)),
         )

@@ -31,10 +31,14 @@ from .verdict import (
 
 KEY_BYTES: Final = 8
 """Of the pattern in the margins around tensors."""
+ACCURACY: Final = "accuracy against float64"
+LAUNCHES_SHOWN: Final = 20
+"""Distinct kernels of a case that are named."""
 
 
 class CaseResult(Wire):
-    """One case over all its inputs; the errors are those of the worst."""
+    """One case over all its inputs; the errors are those of the worst of its random inputs, or of those on which it
+    is wrong."""
 
     case: str
     kind: Kind
@@ -66,7 +70,7 @@ class CaseResult(Wire):
     skipped: list[Skipped]
     """What was not checked, and why."""
     launches: list[Launched]
-    """Triton kernels that a call launches."""
+    """Triton kernels that a call launches, the first of them."""
     outside_triton_pct: float | None
     """Share of the device's time that a call spends outside the kernel file's Triton kernels; null without a GPU."""
     outside_triton: list[str]
@@ -180,7 +184,6 @@ class _CaseCheck:
         rounds = rounds_of(self._plan, self._spec, self._audit)
         now = await self._prepare(rounds, 0)
         assert now is not None
-        await self._expect_exact(now)
         call = await self._call(now)
         faults = await self._judge(now, call) or await self._repeat(now)
         if faults:
@@ -222,15 +225,17 @@ class _CaseCheck:
             inputs, expected = await self._make(one, seed, slot)
             if not self._is_fair(one, expected):
                 continue
+            if one.name == "random":
+                await self._expect_exact(slot)
             upstream = await self._tasks.upstream(slot=slot) if self._spec.grad else None
             return _Prepared(one, seed, slot, inputs, expected, upstream)
         return None
 
     async def _make(self, one: Round, seed: int, slot: int) -> tuple[Values, Expected]:
-        tasks, case, variant, scale, layout = self._tasks, self._case, one.variant, one.scale, one.layout
+        tasks, of = self._tasks, (self._case, seed, one.variant, one.scale, one.layout, one.slacks)
         if self._reference is None:
-            return await tasks.make_and_expect(case, seed, variant=variant, scale=scale, layout=layout, slot=slot)
-        inputs = await tasks.make_inputs(case, seed, variant=variant, scale=scale, layout=layout, slot=slot)
+            return await tasks.make_and_expect(*of, slot=slot)
+        inputs = await tasks.make_inputs(*of, slot=slot)
         # First, and copied by it before the candidate gets the same memory, to which it could write.
         await self._reference.set_inputs(inputs)
         with blaming_baseline():
@@ -246,19 +251,21 @@ class _CaseCheck:
         """Structured inputs count only where the reference gives numbers; of the task's own the audit knows."""
         if one.name == "random" or one.variant in self._spec.special_values:
             return True
-        if any(output.nan or output.inf for output in expected.outputs):
+        values = [value for value in ("nan", "inf") if value not in self._spec.special_values]
+        if any(getattr(output, value) for output in expected.outputs for value in values):
             self._seen.skipped.append(Skipped(name=one.name, reason="the reference is not finite there"))
             return False
         return True
 
-    async def _expect_exact(self, now: _Prepared) -> None:
+    async def _expect_exact(self, slot: int) -> None:
+        """For all random inputs: what is accurate at first may not stay so."""
         if self._audit is None:
             return
         reason = self._audit.exact
         if reason is None:
-            reason = await self._tasks.expect_exact(slot=now.slot)
-        if reason is not None:
-            self._seen.skipped.append(Skipped(name="accuracy against float64", reason=reason))
+            reason = await self._tasks.expect_exact(slot=slot)
+        if reason is not None and not any(skipped.name == ACCURACY for skipped in self._seen.skipped):
+            self._seen.skipped.append(Skipped(name=ACCURACY, reason=reason))
 
     async def _judge(self, now: _Prepared, call: Call) -> list[Fault]:
         # What was made and called ahead counts only when its turn comes.
@@ -275,14 +282,17 @@ class _CaseCheck:
             )
         seen = self._seen
         seen.elements = sum(output.elements for output in found.outputs)
-        worst = worst_output([*found.outputs, *([seen.worst] if seen.worst is not None else [])])
-        seen.worst = worst
         for one in found.accuracy:
             if seen.accuracy is None or one.error * seen.accuracy.allowed > seen.accuracy.error * one.allowed:
                 seen.accuracy = one
         faults = [named(fault, found.broken, call.facts.labels) for fault in value_faults(found)]
         faults += call_faults(call.facts, seen.facts, now.expected.aliased, bool(self._spec.in_place))
         seen.facts = call.facts
+        # Errors on extreme inputs say nothing about ordinary ones.
+        if faults:
+            seen.worst = worst_output(found.outputs)
+        elif now.round.name == "random":
+            seen.worst = worst_output([*found.outputs, *([seen.worst] if seen.worst is not None else [])])
         if (message := missing_kernel(call.facts)) is not None:
             raise Stopped(Kind.REJECTED, Problem(stage="run", message=message))
         if now.round.ordinary and not faults and call.facts.activities is not None:
@@ -379,7 +389,7 @@ class _CaseCheck:
             nondeterministic=seen.nondeterministic,
             structured=seen.structured,
             skipped=seen.skipped,
-            launches=seen.facts.launched if seen.facts is not None else [],
+            launches=seen.facts.launched[:LAUNCHES_SHOWN] if seen.facts is not None else [],
             outside_triton_pct=seen.beside.pct,
             outside_triton=seen.beside.names,
             message="; also: ".join(fault.message for fault in faults) or None,

@@ -1,7 +1,7 @@
 """On which inputs, and how often, a kernel is called to see whether it is right."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..sandbox.facts import Audit
@@ -36,6 +36,8 @@ class Round:
     variant: str = "random"
     scale: float | None = None
     layout: str = "plain"
+    slacks: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Added to the absolute tolerance of outputs."""
     reuse: bool = False
     """At the addresses of the inputs before: what remembers results by address is found out."""
     ordinary: bool = False
@@ -49,6 +51,6 @@ def rounds_of(plan: Plan, spec: Task, audit: Audit | None) -> Iterator[Round]:
     if not plan.structured:
         return
     for variant in audit.variants if audit is not None else []:
-        yield Round(variant.name, variant=variant.name, scale=variant.scale)
+        yield Round(variant.name, variant=variant.name, scale=variant.scale, slacks=variant.slacks)
     for layout in spec.views:
         yield Round(f"{layout} inputs", layout=layout)

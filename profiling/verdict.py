@@ -4,6 +4,7 @@ Nothing here runs anything. Facts about values come from the task's worker, whic
 the call come from the kernel's worker.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -27,6 +28,20 @@ DECOY_PCT: Final = 90.0
 DECOY_US: Final = 50.0
 """Work outside them that takes less than this is not held against an entry: next to a small kernel a check of its
 arguments takes most of the time."""
+NEAR: Final = 16.0
+"""Tolerances by which the worst element may be off and still look like rounding."""
+_NEAR: Final = (
+    "Rounding, as even the worst element is close: a sum in another order, an intermediate of 16 bits, cancellation "
+    "as in E[x^2] - E[x]^2; or a small term that is missing.",
+    "Keep intermediates in float32 and do the operations as the reference does. Where the kernel is as accurate as its "
+    "arithmetic allows, the task's author gives reduction(**case), the length of the sum, or TOLERANCE.",
+)
+_OFF_BY_ONE: Final = (
+    "Integers that are off by one: rounding to the nearest done otherwise (ties to even, a reciprocal in place of a "
+    "division), indices of elements that are equal, or a count or an index that misses one.",
+    "Divide and round as the reference does. Where one off is right too, the task's author gives TOLERANCE = "
+    "{'int8': {'atol': 1}}, or inputs without ties.",
+)
 NAMES_SHOWN: Final = 5
 MARGINS_SHOWN: Final = 3
 
@@ -48,7 +63,7 @@ def value_faults(found: Verification) -> list[Fault]:
         form = "Return what the reference returns: number of outputs, shape, dtype, device and, where asked, strides."
         faults.append(Fault("form", worst.mismatch, "The output's form differs from the reference's.", form))
     elif worst is not None and worst.wrong_elements:
-        faults.append(_wrong_values(worst))
+        faults.append(_wrong_values(worst, found.accuracy))
     if found.broken:
         faults.append(_out_of_bounds(found.broken, ()))
     if found.changed:
@@ -71,18 +86,20 @@ def call_faults(facts: CallFacts, before: CallFacts | None, aliased: Sequence[bo
     if in_place:
         return []
     faults: list[Fault] = []
+    inputs = _Occupied(facts.inputs_at)
     for number, place in enumerate(facts.outputs_at):
         allowed = number < len(aliased) and aliased[number]
-        if not allowed and any(_overlap(place, other) for other in facts.inputs_at):
+        if not allowed and inputs.overlaps(place):
             fix = "Allocate the output in the entry (torch.empty_like), or name the argument in the task's IN_PLACE."
             message = f"output {number} shares memory with an input, and the reference's does not"
             faults.append(Fault("aliased", message, "An input, or a view of one, is returned.", fix))
             break
     if before is not None:
+        earlier = _Occupied(before.outputs_at)
         for number, place in enumerate(facts.outputs_at):
             # A view of an input lies where the input lies, which may be where it was before.
             allowed = number < len(aliased) and aliased[number]
-            if not allowed and any(_overlap(place, other) for other in before.outputs_at):
+            if not allowed and earlier.overlaps(place):
                 message = f"output {number} lies in the memory of an output that an earlier call returned"
                 cause = "The entry keeps a buffer between calls and returns it again, which overwrites earlier results."
                 faults.append(Fault("reused_memory", message, cause, "Allocate the outputs anew in every call."))
@@ -170,22 +187,64 @@ def _own_symbols(facts: CallFacts) -> set[str]:
     return {launch.symbol for launch in facts.launched if launch.own} | set(facts.own_symbols)
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return max(one[0], other[0]) < min(one[1], other[1])
+class _Occupied:
+    """Stretches of memory, asked in logarithmic time: a hostile worker may name thousands, of outputs as of inputs."""
+
+    def __init__(self, places: Sequence[tuple[int, int]]) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        for start, stop in sorted(place for place in places if place[0] < place[1]):
+            if self._stops and start <= self._stops[-1]:
+                self._stops[-1] = max(stop, self._stops[-1])
+            else:
+                self._starts.append(start)
+                self._stops.append(stop)
+
+    def overlaps(self, place: tuple[int, int]) -> bool:
+        """Whether a byte of ``place`` lies in one of them."""
+        first = bisect_right(self._stops, place[0])
+        return first < len(self._stops) and max(self._starts[first], place[0]) < min(self._stops[first], place[1])
 
 
-def _wrong_values(worst: OutputComparison) -> Fault:
+def _wrong_values(worst: OutputComparison, accuracy: Sequence[OutputAccuracy]) -> Fault:
     share = 100 * worst.wrong_elements / max(worst.elements, 1)
     odd = f", {worst.not_finite_mismatches} of them NaN or Inf on one side" if worst.not_finite_mismatches else ""
     place = where_wrong(worst.clusters)
+    cause = "A mask, an offset, a missing accumulation, or a lower precision than the task asks for."
+    fix = f"Work out by hand what the program that writes {worst.where}{worst.worst_index} reads."
+    if worst.dtype in ("int32", "int64"):
+        cause += " Or they are indices of equal elements, which may come in any order."
+        fix += " For indices the task needs inputs without ties, such as a random permutation."
+    as_whole = ""
+    integral = (worst.dtype or "").lstrip("u").startswith("int")
+    if _is_near(worst, integral=integral):
+        cause, fix = _OFF_BY_ONE if integral else _NEAR
+        good = [one for one in accuracy if one.where == worst.where and one.error <= one.allowed]
+        if good and not integral:
+            as_whole = (
+                f"; as a whole it is accurate enough (error against float64 {good[0].error:.3g}, the reference's "
+                f"{good[0].reference_error:.3g})"
+            )
     return Fault(
         "values",
         f"{worst.where}: {worst.wrong_elements:,} of {worst.elements:,} elements wrong ({share:.3g} %){odd}; the "
         f"worst at {worst.worst_index}: expected {worst.worst_expected}, got {worst.worst_got} "
-        f"(allowed {worst.atol:.3g} + {worst.rtol:g} * |expected|){f'; {place}' if place else ''}",
-        "A mask, an offset, a missing accumulation, or a lower precision than the task asks for.",
-        f"Work out by hand what the program that writes {worst.where}{worst.worst_index} reads.",
+        f"(allowed {worst.atol:.3g} + {worst.rtol:g} * |expected|){f'; {place}' if place else ''}{as_whole}",
+        cause,
+        fix,
     )
+
+
+def _is_near(worst: OutputComparison, *, integral: bool) -> bool:
+    """Whether even the worst element is off by no more than rounding may do, not by what a wrong element would be."""
+    expected, got = worst.worst_expected, worst.worst_got
+    if worst.not_finite_mismatches or isinstance(expected, str) or isinstance(got, str):
+        return False
+    if expected is None or got is None or worst.dtype == "bool":
+        return False
+    # Where atol is large beside the outputs, zeros would be within a few of it.
+    near = 1.0 if integral else min(NEAR * (worst.atol + worst.rtol * abs(expected)), abs(expected) / 4)
+    return abs(got - expected) <= near
 
 
 def where_wrong(clusters: Sequence[Cluster]) -> str:
@@ -208,8 +267,11 @@ def _along(cluster: Cluster) -> str:
 
 
 def _edge(cluster: Cluster) -> str:
-    """A last tile that is not full begins at a multiple of a power of two and goes to the end."""
-    if cluster.last != cluster.size - 1 or cluster.first == 0:
+    """A last tile that is not full begins at a multiple of a power of two and goes to the end.
+
+    What begins in the first half is more than an edge: a first row is often right by itself (softmax of one element).
+    """
+    if cluster.last != cluster.size - 1 or cluster.first < cluster.size // 2:
         return ""
     tile = cluster.first & -cluster.first
     if tile >= 8 and cluster.size % tile:

@@ -1,13 +1,33 @@
 """What workers tell, as typed values: every field of a reply is checked before it is believed."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from .outcome import Problem
 from .wire import Wire
 
+LINE_LIMIT: Final = 400
+"""Characters of a text that goes into a result."""
+TENSORS_LIMIT: Final = 4096
+"""Of one call: each comes as a blob, of which a frame has no more."""
+NAMES_LIMIT: Final = 8192
+"""Of other lists: what a worker of ours keeps is far shorter."""
+
+
+def line(text: str) -> str:
+    """One line of printable characters, cut where it is too long: a reader may take anything else for instructions."""
+    shown = text[: LINE_LIMIT + 1]
+    shown = "".join(character if character.isprintable() else "?" for character in shown)
+    return shown if len(shown) <= LINE_LIMIT else shown[: LINE_LIMIT - 3] + "..."
+
+
+Line = Annotated[str, AfterValidator(line)]
 Extent = Annotated[int, Field(ge=0, lt=2**31)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Address = Annotated[int, Field(ge=0, le=2**64)]
+Microseconds = Annotated[float, Field(ge=0, le=1e12)]
+Places = Annotated[list[tuple[Address, Address]], Field(max_length=TENSORS_LIMIT)]
 
 
 class TargetFacts(Wire):
@@ -36,8 +56,8 @@ class Cluster(Wire):
 class OutputComparison(Wire):
     """One output against the expected one."""
 
-    where: str
-    mismatch: str | None
+    where: Line
+    mismatch: Line | None
     """Structure, shape, dtype, strides or device differ: nothing was compared element by element."""
     dtype: str | None = None
     elements: int = 0
@@ -47,8 +67,8 @@ class OutputComparison(Wire):
     max_abs_error: float = 0.0
     max_rel_error: float = 0.0
     worst_index: list[int] | None = None
-    worst_expected: float | str | None = None
-    worst_got: float | str | None = None
+    worst_expected: float | Line | None = None
+    worst_got: float | Line | None = None
     not_finite_mismatches: int = 0
     finite_elements: int = 0
     """Expected elements that are finite numbers."""
@@ -58,7 +78,7 @@ class OutputComparison(Wire):
 class OutputAccuracy(Wire):
     """How far one output lies from the float64 reference: root mean square of the error over that of the values."""
 
-    where: str
+    where: Line
     error: float
     reference_error: float
     """Of the reference at the task's own precision."""
@@ -70,10 +90,10 @@ class OutputAccuracy(Wire):
 class Difference(Wire):
     """A tensor whose bytes are not those that they should be."""
 
-    where: str
+    where: Line
     elements: int = 0
     max_abs_difference: float | None = None
-    mismatch: str | None = None
+    mismatch: Line | None = None
     """Shape, dtype or structure differ: nothing was compared."""
 
 
@@ -100,7 +120,7 @@ class Verification(Wire):
 class OutputFiniteness(Wire):
     """One floating output of the reference."""
 
-    where: str
+    where: Line
     elements: int
     nan: int
     inf: int
@@ -121,13 +141,15 @@ class Variant(Wire):
 
     name: str
     scale: float | None
+    slacks: dict[str, float] = {}
+    """By output, what is added to its absolute tolerance: these inputs magnify roundings."""
 
 
 class Skipped(Wire):
     """A check that was not made, and why."""
 
-    name: str
-    reason: str
+    name: Line
+    reason: Line
 
 
 class Audit(Wire):
@@ -147,37 +169,37 @@ class Audit(Wire):
 class Launched(Wire):
     """A Triton kernel that a call launched."""
 
-    kernel: str
-    symbol: str
+    kernel: Line
+    symbol: Line
     own: bool
     """Defined by the kernel file or its neighbours, not by an installed package."""
-    count: int
+    count: Count
 
 
 class DeviceWork(Wire):
     """A kernel, copy or fill that the device carried out during a call."""
 
-    name: str
-    us: float
-    count: int
+    name: Line
+    us: Microseconds
+    count: Count
 
 
 class CallFacts(Wire):
     """What happened during a call, as the kernel's worker tells it."""
 
-    labels: list[str]
+    labels: list[Line] = Field(max_length=NAMES_LIMIT)
     """Names of the tensors with margins."""
-    outputs_at: list[tuple[int, int]]
+    outputs_at: Places
     """Addresses that each output tensor spans: first byte, one past the last."""
-    inputs_at: list[tuple[int, int]]
-    launched: list[Launched]
-    activities: list[DeviceWork] | None
+    inputs_at: Places
+    launched: list[Launched] = Field(max_length=NAMES_LIMIT)
+    activities: list[DeviceWork] | None = Field(max_length=NAMES_LIMIT)
     """None where the device's work was not recorded."""
-    operations: dict[str, int]
+    operations: dict[Line, Count] = Field(max_length=NAMES_LIMIT)
     """torch operations that computed something, by name."""
-    touched: list[bool]
+    touched: list[bool] = Field(max_length=TENSORS_LIMIT)
     """Per output tensor: whether its storage was an argument of a launch."""
-    own_symbols: list[str] = []
+    own_symbols: list[Line] = Field(default=[], max_length=NAMES_LIMIT)
     """Kernels of the file's own that were launched in this or an earlier call: a CUDA graph replays them."""
     on_gpu: bool = False
 

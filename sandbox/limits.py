@@ -13,7 +13,7 @@ class Limits(Wire):
     """Wall time until the worker has imported torch and says hello (a cold file cache is slow)."""
     request_s: float = 120.0
     """Wall time of one request: a compile, a call, a block of timed calls."""
-    reply_bytes: int = 4 << 30
+    reply_bytes: int = 64 << 30
     """Raw bytes that one reply may carry."""
     output_bytes: int = 16 << 10
     """How much of what the code printed is kept: the end of it."""

@@ -161,6 +161,7 @@ class WorkerProcess:
                 raise Stopped(Kind.CHEATING, Problem(stage="worker", message=str(error))) from error
         if sending.cancelled_caught:
             self.harmed = True
+            self.handle.kill()
             raise Stopped(Kind.TIMEOUT, explain_timeout(operation, limit_s, self.output()))
         frame = await self._receive(operation, limit_s)
         if frame.fields.get("ok") is True:
@@ -268,6 +269,8 @@ class WorkerProcess:
                     self._receiving = None
             raise await self._death(operation)
         self.harmed = True
+        # A late reply would be taken for that to the next request.
+        self.handle.kill()
         raise Stopped(Kind.TIMEOUT, explain_timeout(operation, timeout_s, self.output()))
 
     async def _death(self, operation: str) -> Stopped:

@@ -6,7 +6,7 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import FiniteFloat, TypeAdapter, ValidationError
@@ -129,42 +129,52 @@ class TaskWorker(_Replies):
         self,
         case: str,
         seed: int,
-        *,
         variant: str = "random",
         scale: float | None = None,
         layout: str = "plain",
+        slacks: Mapping[str, float] | None = None,
+        *,
         slot: int = 0,
     ) -> Values:
         """Fresh inputs of a case; the task's worker keeps them, with what belongs to them, in one of two slots."""
-        return (await self._make_inputs(case, seed, variant, scale, layout, slot, expect=False))[0]
+        return _values(await self._make("make_inputs", case, seed, variant, scale, layout, slacks, slot))
 
     async def make_and_expect(
         self,
         case: str,
         seed: int,
-        *,
         variant: str = "random",
         scale: float | None = None,
         layout: str = "plain",
+        slacks: Mapping[str, float] | None = None,
+        *,
         slot: int = 0,
     ) -> tuple[Values, Expected]:
         """Fresh inputs of a case, and the reference run on them."""
-        values, frame = await self._make_inputs(case, seed, variant, scale, layout, slot, expect=True)
-        return values, self.checked(Expected, "expectation", frame.fields.get("expected"))
+        frame = await self._make("make_and_expect", case, seed, variant, scale, layout, slacks, slot)
+        return _values(frame), self.checked(Expected, "expectation", frame.fields.get("expected"))
 
-    async def _make_inputs(
-        self, case: str, seed: int, variant: str, scale: float | None, layout: str, slot: int, *, expect: bool
-    ) -> tuple[Values, Frame]:
-        frame = await self.process.request(
-            "make_and_expect" if expect else "make_inputs",
+    async def _make(
+        self,
+        operation: str,
+        case: str,
+        seed: int,
+        variant: str,
+        scale: float | None,
+        layout: str,
+        slacks: Mapping[str, float] | None,
+        slot: int,
+    ) -> Frame:
+        return await self.process.request(
+            operation,
             case=case,
             seed=seed,
             variant=variant,
             scale=scale,
             layout=layout,
+            slacks=dict(slacks or {}),
             slot=slot,
         )
-        return _values(frame), frame
 
     async def work(self, case: str) -> dict[str, float] | None:
         """Minimum useful ``bytes`` and ``flops`` of a case, where the task says."""

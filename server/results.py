@@ -66,12 +66,12 @@ async def respond(
 
 
 def ended(model: type[R], kind: Kind, problem: Problem) -> R:
-    """A result that carries only its outcome, in bounds whatever a kernel or a caller put into it."""
+    """A result that carries only its outcome, in bounds and printable whatever a kernel or a caller put into it."""
     problem = problem.model_copy(
         update={
-            name: value[:limit] + " [cut]"
+            name: _readable(value, limit)
             for name, limit in PROBLEM_LIMITS.items()
-            if (value := getattr(problem, name)) is not None and len(value) > limit
+            if (value := getattr(problem, name)) is not None
         }
     )
     where = f" ({problem.file}, line {problem.line})" if problem.file and problem.line else ""
@@ -81,6 +81,12 @@ def ended(model: type[R], kind: Kind, problem: Problem) -> R:
         problem=problem,
         next_step=problem.likely_fix,
     )
+
+
+def _readable(value: str, limit: int) -> str:
+    """Lines of printable characters; a terminal, or a model, may take others for more than text."""
+    shown = "".join(character if character.isprintable() or character in "\n\t" else "?" for character in value[:limit])
+    return shown + " [cut]" if len(value) > limit else shown
 
 
 def text(result: Result) -> str:

@@ -14,6 +14,8 @@ import torch
 MARGIN = 16384
 """Bytes of pattern on each side of a tensor: a multiple of 256, so that tensors stay as aligned as they were."""
 KEY_BYTES = 8
+TENSORS_LIMIT = 8192
+"""What a frame's inputs and a call's guarded allocations come to at most is less: 256 MiB of margins."""
 
 
 def fill(flat: torch.Tensor, key: bytes) -> None:
@@ -39,10 +41,13 @@ def broken(margins: torch.Tensor, key: bytes) -> list[dict[str, Any]]:
         changed), and ``distance``: bytes between the tensor's edge and the nearest changed one, 0 right beside it.
 
     Raises:
-        ValueError: ``margins`` of another dtype or shape: the other worker's doing.
+        ValueError: ``margins`` of another dtype or shape, or too many: the other worker's doing.
     """
     if margins.dtype != torch.uint8 or margins.dim() != 3 or tuple(margins.shape[1:]) != (2, MARGIN):
         raise ValueError(f"margins are uint8 of shape (n, 2, {MARGIN}), not {margins.dtype} {tuple(margins.shape)}")
+    if len(margins) > TENSORS_LIMIT:
+        # A tensor that is one byte, expanded, may claim any number.
+        raise ValueError(f"margins of {len(margins)} tensors, more than the {TENSORS_LIMIT} that there can be")
     words = margins.reshape(-1, MARGIN // KEY_BYTES, KEY_BYTES)
     changed = (words != _pattern(key, margins.device)).reshape(-1, MARGIN)
     rows = changed.any(dim=1).nonzero().flatten()

@@ -118,7 +118,8 @@ class Recorder:
     def _name(self, address: int) -> str:
         if address not in self._names:
             mangled = ctypes.string_at(address).decode("utf-8", errors="replace")
-            self._names[address] = torch._C._demangle(mangled)
+            # Triton's names are plain, and a kernel named f is no float.
+            self._names[address] = torch._C._demangle(mangled) if mangled.startswith("_Z") else mangled
         return self._names[address]
 
     def _call(self, name: str, *arguments: Any) -> None:

@@ -48,10 +48,19 @@ class TaskSide:
         return {"impostors": self._slots[0].impostors()}, []
 
     def do_make_inputs(
-        self, _: list[Any], *, case: str, seed: int, variant: str, scale: float | None, layout: str, slot: int
+        self,
+        _: list[Any],
+        *,
+        case: str,
+        seed: int,
+        variant: str,
+        scale: float | None,
+        layout: str,
+        slacks: dict[str, float],
+        slot: int,
     ) -> Reply:
         self.stage = "inputs"
-        inputs = self._slots[slot].make_inputs(case, seed, variant, scale, layout)
+        inputs = self._slots[slot].make_inputs(case, seed, variant, scale, layout, slacks)
         return _encoded(inputs, "inputs", "make_inputs' result")
 
     def do_make_and_expect(self, _: list[Any], *, slot: int, **of: Any) -> Reply:

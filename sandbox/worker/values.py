@@ -43,19 +43,29 @@ def encode(value: Any, blobs: list[Any], *, stage: str, where: str) -> dict[str,
     if isinstance(value, dict):
         pairs: list[list[Any]] = []
         for key, item in value.items():
-            if not isinstance(key, str | int):
-                raise Refused(
-                    "rejected",
-                    stage,
-                    f"{where} has a key of type {type(key).__name__}; keys are strings or integers",
-                )
+            _check_key(key, stage=stage, where=where)
             pairs.append([key, encode(item, blobs, stage=stage, where=f"{where}[{key!r}]")])
         return {"dict": pairs}
-    raise Refused(
-        "rejected",
-        stage,
-        f"{where} is a {type(value).__module__}.{type(value).__qualname__}; allowed are {ALLOWED}",
-    )
+    raise _not_data(value, stage=stage, where=where)
+
+
+def check(value: Any, *, stage: str, where: str) -> None:
+    """See that a value is one that `encode` takes, before anything is done with it.
+
+    Raises:
+        Refused: it is not; the message names its place and type.
+    """
+    if isinstance(value, torch.Tensor):
+        _check_tensor(value, stage=stage, where=where)
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            check(item, stage=stage, where=f"{where}[{i}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_key(key, stage=stage, where=where)
+            check(item, stage=stage, where=f"{where}[{key!r}]")
+    elif not (value is None or isinstance(value, bool | int | float | str | torch.dtype)):
+        raise _not_data(value, stage=stage, where=where)
 
 
 def decode(node: dict[str, Any], blobs: list[Any], device: str) -> Any:
@@ -67,7 +77,7 @@ def decode(node: dict[str, Any], blobs: list[Any], device: str) -> Any:
     if "number" in node:
         return float(node["number"])
     if "dtype" in node:
-        return getattr(torch, node["dtype"])
+        return _dtype(node["dtype"])
     if "list" in node:
         return [decode(item, blobs, device) for item in node["list"]]
     if "tuple" in node:
@@ -115,18 +125,7 @@ def strays(node: dict[str, Any], device_type: str) -> int:
 
 
 def _tensor_fields(tensor: torch.Tensor, blobs: list[Any], *, stage: str, where: str) -> dict[str, Any]:
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise Refused(
-            "rejected",
-            stage,
-            f"{where} is a {tensor.layout} tensor; only dense strided tensors are supported",
-        )
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise Refused(
-            "rejected",
-            stage,
-            f"{where} is a {type(tensor).__qualname__}; only plain torch.Tensor is supported",
-        )
+    _check_tensor(tensor, stage=stage, where=where)
     # Conjugation and negation that torch has put off are not in the bytes yet.
     plain = tensor.detach().resolve_conj().resolve_neg()
     span = _span(plain)
@@ -142,6 +141,32 @@ def _tensor_fields(tensor: torch.Tensor, blobs: list[Any], *, stage: str, where:
         "device": plain.device.type,
         "requires_grad": tensor.requires_grad,
     }
+
+
+def _check_key(key: Any, *, stage: str, where: str) -> None:
+    if not isinstance(key, str | int):
+        message = f"{where} has a key of type {type(key).__name__}; keys are strings or integers"
+        raise Refused("rejected", stage, message)
+
+
+def _not_data(value: Any, *, stage: str, where: str) -> Refused:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return Refused("rejected", stage, f"{where} is a {kind}; allowed are {ALLOWED}")
+
+
+def _check_tensor(tensor: torch.Tensor, *, stage: str, where: str) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise Refused(
+            "rejected",
+            stage,
+            f"{where} is a {tensor.layout} tensor; only dense strided tensors are supported",
+        )
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise Refused(
+            "rejected",
+            stage,
+            f"{where} is a {type(tensor).__qualname__}; only plain torch.Tensor is supported",
+        )
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -177,9 +202,28 @@ def release() -> None:
 
 
 def _decode_tensor(fields: dict[str, Any], blob: Any, device: str) -> torch.Tensor:
-    dtype: torch.dtype = getattr(torch, fields["dtype"])
-    tensor = _flat(blob, device).view(dtype).as_strided(fields["shape"], fields["stride"])
+    dtype, shape, stride = _dtype(fields["dtype"]), fields["shape"], fields["stride"]
+    differentiable = dtype.is_floating_point or dtype.is_complex
+    size = blob.size_bytes if isinstance(blob, share.Shared) else len(blob)
+    elements = math.prod(shape)
+    span = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=False)) if elements else 0
+    fits = len(shape) == len(stride) and elements < 2**63 and size == span * dtype.itemsize
+    if not fits or (fields["requires_grad"] and not differentiable):
+        raise _forged(f"{size} bytes for a tensor of {fields['dtype']}, shape {shape} and strides {stride}")
+    tensor = _flat(blob, device).view(dtype).as_strided(shape, stride)
     return tensor.requires_grad_(True) if fields["requires_grad"] else tensor
+
+
+def _dtype(name: str) -> torch.dtype:
+    # Not getattr: torch imports some of its modules where they are asked for.
+    dtype = vars(torch).get(name)
+    if not isinstance(dtype, torch.dtype):
+        raise _forged(f"a dtype {name!r}")
+    return dtype
+
+
+def _forged(what: str) -> Refused:
+    return Refused("cheating", "worker", f"a worker sent what `encode` makes of no value: {what}"[:300])
 
 
 def _flat(blob: Any, device: str) -> torch.Tensor:

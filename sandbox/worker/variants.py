@@ -11,15 +11,19 @@ from typing import Any
 import torch
 
 from . import values
-from .reference import arguments, is_inexact, mapped
+from .reference import arguments, is_inexact, mapped, widened
 
 SCALED = ("large", "tiny")
 """Variants that need a scale."""
 
-SCALES = tuple(2.0**power for power in (40, 20, 8, 4))
-"""Factors for large inputs, reciprocals of those for tiny ones; the first that a task can bear is taken."""
-NARROW_SCALES = tuple(2.0**power for power in (10, 6, 3))
+LARGE = (2.0**8, 2.0**4)
+"""Factors for large inputs; the first that a task can bear is taken. With more, kernels that are right on all inputs in
+use fail: `exp2(x * c - m)`, where m is the largest `x * c`, is one fused multiply-add on a GPU, and leaves the rounding
+error of m, which for m beyond 2^30 is more than exp2 can bear."""
+NARROW_LARGE = (2.0**6, 2.0**3)
 """The same where an input's type ends below `NARROW_LIMIT`."""
+TINY = tuple(2.0**-power for power in (40, 20, 8, 4))
+NARROW_TINY = tuple(2.0**-power for power in (10, 6, 3))
 NARROW_LIMIT = 1e6
 
 SHIFT = 4.0
@@ -56,6 +60,37 @@ def vary(inputs: Any, variant: str, scale: float | None = None) -> Any:
     return changed
 
 
+def nudged(inputs: Any, seed: int) -> Any:
+    """The inputs, each floating element moved by up to four roundings of 1 or of its tensor's largest, if that is more.
+
+    Elements that were equal are so no longer, nor are their exponentials and the like.
+    """
+    changed = values.copy(inputs)
+    for tensor in values.tensors(changed):
+        if is_changed(tensor):
+            flat = memory(tensor)
+            _nudge(torch.view_as_real(flat) if flat.is_complex() else flat, seed)
+    return changed
+
+
+def jittered(inputs: Any, seed: int) -> Any:
+    """The inputs in double precision, each element off by up to four roundings of float32 (float64 if it was that)."""
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def jitter(tensor: torch.Tensor) -> torch.Tensor:
+        if not is_changed(tensor):
+            return tensor
+        wide = widened(tensor)
+        if tensor.device not in generators:
+            generators[tensor.device] = torch.Generator(tensor.device).manual_seed(seed)
+        real = torch.float64
+        drawn = torch.rand(wide.shape, generator=generators[tensor.device], dtype=real, device=tensor.device)
+        step = 2.0**-51 if tensor.dtype in (torch.float64, torch.complex128) else 2.0**-22
+        return wide.detach() * (1 + (2 * drawn - 1) * step)
+
+    return mapped(inputs, jitter)
+
+
 def is_changed(tensor: torch.Tensor) -> bool:
     """Whether variants change a tensor."""
     return is_inexact(tensor) and tensor.dtype not in _UNSIGNED and tensor.numel() > 0
@@ -66,8 +101,10 @@ def scales(inputs: Any, variant: str) -> tuple[float | None, ...]:
     if variant not in SCALED:
         return (None,)
     limits = [torch.finfo(tensor.dtype).max for tensor in values.tensors(inputs) if is_changed(tensor)]
-    found = NARROW_SCALES if min(limits, default=NARROW_LIMIT) < NARROW_LIMIT else SCALES
-    return tuple(1 / factor for factor in found) if variant == "tiny" else found
+    narrow = min(limits, default=NARROW_LIMIT) < NARROW_LIMIT
+    if variant == "tiny":
+        return NARROW_TINY if narrow else TINY
+    return NARROW_LARGE if narrow else LARGE
 
 
 def lay_out(inputs: Any, layout: str, in_place: Sequence[str], names: Sequence[str]) -> Any:
@@ -144,6 +181,16 @@ def _scaled(flat: torch.Tensor, scale: float | None) -> None:
 def _arithmetic(flat: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     # There is no arithmetic of one byte.
     flat.copy_(change(flat.to(torch.float32) if flat.element_size() == 1 else flat))
+
+
+def _nudge(flat: torch.Tensor, seed: int) -> None:
+    limits = torch.finfo(flat.dtype)
+    wide = flat.to(torch.float64)
+    largest = wide.abs().nan_to_num(0.0, 0.0, 0.0).max()
+    generator = torch.Generator(flat.device).manual_seed(seed)
+    random = torch.rand(flat.shape, generator=generator, dtype=torch.float64, device=flat.device) * 2 - 1
+    step = 4 * limits.eps * largest.clamp(min=1.0)
+    flat.copy_((wide + random * step).clamp(limits.min, limits.max))
 
 
 def _every_second(flat: torch.Tensor, value: float) -> None:

@@ -19,6 +19,7 @@ from ..audits import sound_audit
 from ..results import Result
 from ..sanitizing import SanitizerReport, sanitize
 from ..services import Services, target_facts
+from .correctness_report import INTERPRETER, SANITIZER_CAUSES, next_step, problem, sanitizer_lines, summary
 from .parameters import Progress
 
 NAME: Final = "run_correctness"
@@ -48,7 +49,6 @@ ANNOTATIONS: Final = ToolAnnotations(
 DEFAULT_SEEDS: Final = 3
 SEEDS_LIMIT: Final = 64
 CASES_SHOWN: Final = 12
-INTERPRETER: Final = "interpreter"
 INTERPRETED_ELEMENTS: Final = 1 << 15
 """Of a case's inputs together, where a case is made smaller for the interpreter: some seconds at most."""
 SANITIZED_ELEMENTS: Final = 1 << 20
@@ -70,6 +70,8 @@ class CorrectnessResult(Result):
     """Further cases, all right, that are not listed."""
     made_smaller: dict[str, dict[str, Any]] = {}
     """Cases whose parameters were made smaller for the interpreter, with those that were used."""
+    not_checked: dict[str, str] = {}
+    """Cases after a wrong one that were not checked, as a later call failed; with the reason where it is their own."""
     sanitizer: SanitizerReport | None = None
     """What compute-sanitizer found, where it was asked for."""
 
@@ -119,8 +121,10 @@ async def run_correctness(
         result: CorrectnessResult | None = None
         failure: Stopped | None = None
         try:
-            results = await _check(services, progress, sources, spec, tasks, chosen, smaller, seeds, on_gpu, sanitized)
-            result = _result(results, sources, spec, seeds, on_gpu, smaller)
+            results, left_out = await _check(
+                services, progress, sources, spec, tasks, chosen, smaller, seeds, on_gpu, sanitized
+            )
+            result = _result(results, left_out, sources, spec, seeds, on_gpu, smaller)
         except Stopped as stopped:
             if not sanitized or stopped.kind not in SANITIZED_KINDS:
                 raise
@@ -131,8 +135,8 @@ async def run_correctness(
         await progress(len(chosen), len(chosen) + 1, "running compute-sanitizer")
         report = await _sanitized(services, sources.kernel, spec, tasks, chosen[0])
     if failure is not None:
-        summary = f"{failure.problem.message}\n{_sanitizer_lines(report)}"
-        return CorrectnessResult(kind=failure.kind, summary=summary, problem=failure.problem, sanitizer=report)
+        told = f"{failure.problem.message}\n{sanitizer_lines(report)}"
+        return CorrectnessResult(kind=failure.kind, summary=told, problem=failure.problem, sanitizer=report)
     assert result is not None
     return _with_sanitizer(result, report)
 
@@ -157,8 +161,9 @@ async def _check(
     seeds: int,
     on_gpu: bool,
     keep_task: bool,
-) -> list[CaseResult]:
+) -> tuple[list[CaseResult], dict[str, str]]:
     results: list[CaseResult] = []
+    not_checked: dict[str, str] = {}
     expected_from = None if spec.has_reference else sources.baseline
     async with (
         _baseline_worker(services, on_gpu, expected_from) as reference,
@@ -168,9 +173,9 @@ async def _check(
             with blaming_baseline():
                 await reference.load(expected_from, spec)
         await candidate.load(sources.kernel, spec)
-        for number, case in enumerate(chosen):
-            await progress(number, len(chosen), f"checking case {case}")
-            audit = await sound_audit(
+        # First of all: where a case proves nothing, no time is spent on the others.
+        audits = {
+            case: await sound_audit(
                 services.audits,
                 case,
                 spec,
@@ -181,18 +186,30 @@ async def _check(
                 on_gpu=on_gpu,
                 parameters=smaller.get(case),
             )
-            plan = Plan(seeds=seeds)
-            results.append(await check_case(case, plan, spec, tasks, candidate, reference=reference, audit=audit))
+            for case in chosen
+        }
+        for number, case in enumerate(chosen):
+            await progress(number, len(chosen), f"checking case {case}")
+            plan, audit = Plan(seeds=seeds), audits[case]
+            try:
+                results.append(await check_case(case, plan, spec, tasks, candidate, reference=reference, audit=audit))
+            except Stopped as stopped:
+                if all(result.kind is Kind.OK for result in results):
+                    raise
+                # What is known to be wrong stays so, whatever the kernel did to its worker after that.
+                not_checked = {left: stopped.problem.message if left == case else "" for left in chosen[number:]}
+                break
         candidate.end()
         if reference is not None:
             reference.end()
         if not keep_task:
             tasks.end()
-    return results
+    return results, not_checked
 
 
 def _result(
     results: list[CaseResult],
+    not_checked: dict[str, str],
     sources: _Sources,
     spec: Task,
     seeds: int,
@@ -204,14 +221,15 @@ def _result(
     ran_on = "cuda:0" if on_gpu else INTERPRETER
     return CorrectnessResult(
         kind=Kind.WRONG if wrong else Kind.OK,
-        summary=_summary(results, shown, ran_on, seeds, smaller),
-        next_step=_next_step(wrong, on_gpu),
-        problem=_problem(wrong[0], sources.kernel) if wrong else None,
+        summary=summary(results, shown, ran_on, seeds, smaller, not_checked),
+        next_step=next_step(wrong, on_gpu),
+        problem=problem(wrong[0], sources.kernel) if wrong else None,
         device=ran_on,
         reference="task" if spec.has_reference else "baseline",
         cases=shown,
         cases_omitted=len(results) - len(shown),
         made_smaller=smaller,
+        not_checked=not_checked,
     )
 
 
@@ -226,7 +244,7 @@ async def _sanitized(services: Services, kernel: Source, spec: Task, tasks: Task
 
 def _with_sanitizer(result: CorrectnessResult, report: SanitizerReport) -> CorrectnessResult:
     """The result with the sanitizer's findings, which make right results wrong."""
-    fields: dict[str, Any] = {"sanitizer": report, "summary": f"{result.summary}\n{_sanitizer_lines(report)}"}
+    fields: dict[str, Any] = {"sanitizer": report, "summary": f"{result.summary}\n{sanitizer_lines(report)}"}
     if report.findings and result.kind is Kind.OK:
         first = report.findings[0]
         fields["kind"] = Kind.WRONG
@@ -240,24 +258,6 @@ def _with_sanitizer(result: CorrectnessResult, report: SanitizerReport) -> Corre
             likely_fix="Look at the addresses and masks of this line for the programs at the edges.",
         )
     return result.model_copy(update=fields)
-
-
-SANITIZER_CAUSES: Final = {
-    "memcheck": "A load or store outside of its tensor: a mask or a bound is missing.",
-    "racecheck": "Two threads use the same shared memory without a barrier between them.",
-    "initcheck": "Memory is read that nothing has written to.",
-    "synccheck": "Not all threads of a block reach the same barrier.",
-}
-
-
-def _sanitizer_lines(report: SanitizerReport) -> str:
-    found = len(report.findings) + report.findings_omitted
-    lines = [
-        f"compute-sanitizer on case {report.case} ({', '.join(report.tools) or 'no tool ran'}): {found} finding(s)."
-    ]
-    lines += [f"- {sentence(finding)}" for finding in report.findings]
-    lines += [f"- {tool} was not completed: {reason}" for tool, reason in report.failures.items()]
-    return "\n".join(lines)
 
 
 @asynccontextmanager
@@ -303,66 +303,3 @@ async def _choose(
             fix="Add 'small': True to a case of at most a few thousand programs (about 1 ms each), or name cases "
             "to run all the same.",
         ) from stopped
-
-
-def _summary(
-    results: list[CaseResult],
-    shown: list[CaseResult],
-    device: str,
-    seeds: int,
-    smaller: dict[str, dict[str, Any]],
-) -> str:
-    right = sum(result.kind is Kind.OK for result in results)
-    where = "on the GPU" if device != INTERPRETER else "in Triton's interpreter on the CPU (not on a GPU)"
-    lines = [f"{right} of {len(results)} cases right, {seeds} seed(s) each, checked {where}."]
-    for case, parameters in smaller.items():
-        shown_as = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
-        lines.append(f"No case is marked small: {case} was made smaller for the interpreter ({shown_as}).")
-    for result in shown:
-        if result.message is not None:
-            on = f"with seed {result.seeds[-1]}" if result.inputs == "random" else f"on {result.inputs}"
-            lines.append(f"- {result.case}: WRONG {on}: {result.message}")
-            continue
-        line = (
-            f"- {result.case}: ok, {result.elements:,} elements, max abs error {result.max_abs_error:.3g}, "
-            f"max rel error {result.max_rel_error:.3g}"
-        )
-        if result.structured:
-            line += f"; also on {', '.join(result.structured)}"
-        if result.accuracy is not None:
-            line += (
-                f"; error against float64 {result.accuracy.error:.2g} (reference {result.accuracy.reference_error:.2g})"
-            )
-        if result.outside_triton_pct is not None and result.outside_triton_pct >= OUTSIDE_SHOWN_PCT:
-            line += (
-                f"; {result.outside_triton_pct:.0f} % of the device's time outside Triton: {result.outside_triton[0]}"
-            )
-        if result.nondeterministic is not None:
-            line += f"; two calls differ in {result.nondeterministic.elements:,} elements (allowed by the task)"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-OUTSIDE_SHOWN_PCT: Final = 10.0
-"""Share of the device's time outside Triton from which it is told."""
-
-
-def _next_step(wrong: list[CaseResult], on_gpu: bool) -> str:
-    if wrong and wrong[0].check == "values":
-        return "Mend the kernel where the worst element lies, then run_correctness again. Do not loosen the tolerance."
-    if wrong:
-        return f"{wrong[0].likely_fix} Then run_correctness again."
-    if on_gpu:
-        return "Time it against the baseline with benchmark."
-    return "Compare compile facts with the baseline's; check on a GPU before you rely on it."
-
-
-def _problem(wrong: CaseResult, kernel: Source) -> Problem:
-    assert wrong.message is not None
-    return Problem(
-        stage="compare",
-        message=wrong.message,
-        file=kernel.shown_as,
-        likely_cause=wrong.likely_cause,
-        likely_fix=wrong.likely_fix,
-    )

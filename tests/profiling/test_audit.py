@@ -98,6 +98,15 @@ def test_a_case_that_impostors_pass_is_degenerate_and_names_them():
     assert "TOLERANCE" in (problem.likely_fix or "")
 
 
+def test_what_to_do_about_a_copy_or_a_mean_is_told():
+    copied = refused(audit(impostors=["input copy"])).likely_fix or ""
+    assert "one row" in copied
+    assert "mean" not in copied
+    assert "a mean over everything" in (refused(audit(impostors=["input mean"])).likely_fix or "")
+    every = refused(audit(impostors=["zeros", "ones", "input copy", "shuffled reference"])).likely_fix or ""
+    assert every.count("Tighten TOLERANCE") == every.count("one row") == 1
+
+
 # Where the audit comes from
 
 

@@ -1,6 +1,6 @@
 """How a case's verdict is reached, with workers that answer from a script."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -89,10 +89,11 @@ class FakeTask:
         self,
         case: str,
         seed: int,
-        *,
         variant: str = "random",
         scale: float | None = None,
         layout: str = "plain",
+        slacks: Mapping[str, float] | None = None,
+        *,
         slot: int = 0,
     ) -> Values:
         self.seeds.append(seed)
@@ -104,13 +105,14 @@ class FakeTask:
         self,
         case: str,
         seed: int,
-        *,
         variant: str = "random",
         scale: float | None = None,
         layout: str = "plain",
+        slacks: Mapping[str, float] | None = None,
+        *,
         slot: int = 0,
     ) -> tuple[Values, Expected]:
-        made = await self.make_inputs(case, seed, variant=variant, scale=scale, layout=layout, slot=slot)
+        made = await self.make_inputs(case, seed, variant, scale, layout, slacks, slot=slot)
         self.asked.append("expect")
         outputs = self.not_finite.get(variant, self.outputs)
         return made, Expected(outputs=outputs, aliased=self.aliased, in_place=[])
@@ -229,6 +231,47 @@ async def test_the_worst_error_of_all_seeds_is_the_one_reported():
     near = RIGHT.model_copy(update={"max_abs_error": 1e-7})
     far = RIGHT.model_copy(update={"max_abs_error": 1e-6})
     assert (await check(FakeTask([near], [far], [near]), plan=SEEDS)).max_abs_error == 1e-6
+
+
+def off_by(error: float) -> OutputComparison:
+    return RIGHT.model_copy(update={"max_abs_error": error, "max_rel_error": 2 * error})
+
+
+def varied(*names: str) -> Audit:
+    return audit(variants=[Variant(name=name, scale=None) for name in names])
+
+
+ONE_SEED = Plan(seeds=1, repeats=0)
+"""And structured inputs."""
+
+
+async def test_right_errors_on_structured_inputs_are_not_those_of_the_case():
+    task = FakeTask([off_by(1e-7)], [off_by(100.0)], [off_by(0.0)])
+    result = await check(task, plan=ONE_SEED, audited=varied("large", "zeros"))
+    assert (result.kind, result.structured) == (Kind.OK, ["large", "zeros"])
+    assert (result.max_abs_error, result.max_rel_error) == (1e-7, 2e-7)
+    # Nor those on other layouts.
+    result = await check(FakeTask([off_by(1e-7)], [off_by(1.0)]), plan=ONE_SEED, views=["strided"])
+    assert (result.kind, result.structured, result.max_abs_error) == (Kind.OK, ["strided inputs"], 1e-7)
+
+
+async def test_errors_of_a_wrong_case_are_those_of_the_call_that_failed():
+    far = WRONG.model_copy(update={"wrong_elements": 1, "max_abs_error": 0.5, "worst_index": [2]})
+    # An error that was right, however large, is none of them.
+    task = FakeTask([off_by(0.25)], [off_by(100.0)], [far])
+    result = await check(task, plan=ONE_SEED, audited=varied("large", "zeros"))
+    assert (result.kind, result.inputs) == (Kind.WRONG, "zeros")
+    assert (result.wrong_elements, result.worst_index, result.max_abs_error) == (1, [2], 0.5)
+    result = await check(FakeTask([off_by(100.0)], [far]), plan=SEEDS)
+    assert (result.inputs, result.max_abs_error) == ("random", 0.5)
+
+
+async def test_errors_are_those_of_the_failing_call_though_its_values_are_right():
+    kernel = FakeKernel()
+    kernel.change = lambda number, facts: facts.model_copy(update={"outputs_at": [(15, 25)]}) if number == 2 else facts
+    task = FakeTask([off_by(0.25)], [off_by(0.125)])
+    result = await check(task, kernel, ONE_SEED, audited=varied("zeros"))
+    assert (result.check, result.inputs, result.wrong_elements, result.max_abs_error) == ("aliased", "zeros", 0, 0.125)
 
 
 async def test_the_worst_of_several_outputs_is_the_one_reported():
@@ -350,11 +393,11 @@ async def test_values_too_inaccurate_are_wrong_and_the_worst_of_all_seeds_is_tol
     assert (result.kind, result.check, result.wrong_elements) == (Kind.WRONG, "accuracy", 0)
 
 
-async def test_the_float64_reference_is_made_once_and_only_where_there_is_one():
+async def test_the_float64_reference_is_made_for_all_random_inputs_and_only_where_there_is_one():
     task = FakeTask()
     await check(task, plan=SEEDS, audited=audit())
     assert task.asked[:3] == ["expect", "expect_exact", "judge"]
-    assert sorted(task.asked[3:]) == ["expect"] * 2 + ["judge"] * 2
+    assert sorted(task.asked[3:]) == ["expect"] * 2 + ["expect_exact"] * 2 + ["judge"] * 2
     task = FakeTask()
     result = await check(task, audited=audit(exact="it returns float32"))
     assert "expect_exact" not in task.asked
@@ -490,6 +533,25 @@ async def test_inputs_on_which_the_reference_is_not_finite_prove_nothing_unless_
     else:
         assert (result.kind, result.structured) == (Kind.OK, [])
         assert result.skipped == [Skipped(name="nan", reason="the reference is not finite there")]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "nan", "inf", "runs"),
+    [
+        (["nan"], 8, 0, True), (["inf"], 0, 8, True), (["nan", "inf"], 4, 4, True),
+        (["nan"], 0, 1, False), (["inf"], 1, 0, False), (["nan"], 4, 4, False), ([], 1, 0, False), ([], 0, 1, False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["zeros", "strided inputs"])
+async def test_structured_inputs_are_fair_where_outputs_have_only_values_that_the_task_allows(
+    allowed: list[str], nan: int, inf: int, runs: bool, name: str
+):
+    task, odd = FakeTask(), [FINITE, FINITE.model_copy(update={"nan": nan, "inf": inf})]
+    said: dict[str, Any] = {"views": ["strided"]} if name != "zeros" else {"audited": varied("zeros")}
+    task.not_finite = {"zeros" if name == "zeros" else "random": odd}
+    result = await check(task, plan=ONE_SEED, special_values=allowed, **said)
+    assert result.structured == ([name] if runs else [])
+    assert result.skipped[-1:] == ([] if runs else [Skipped(name=name, reason="the reference is not finite there")])
 
 
 # Whose work it is

@@ -88,9 +88,14 @@ def test_close_values_of_an_output_that_is_accurate_as_a_whole_say_so():
 
 @pytest.mark.parametrize(
     "changed",
-    [{"not_finite_mismatches": 1}, {"worst_got": "nan"}, {"dtype": "bool", "worst_got": 0.0, "rtol": 0.0, "atol": 0.0}],
+    [
+        {"not_finite_mismatches": 1},
+        {"worst_got": "nan"},
+        {"worst_expected": 1e-4, "worst_got": 0.0},
+        {"dtype": "bool", "worst_got": 0.0, "rtol": 0.0, "atol": 0.0},
+    ],
 )
-def test_what_is_no_number_on_one_side_or_a_boolean_is_no_rounding(changed: dict[str, Any]):
+def test_no_number_nothing_at_all_or_a_boolean_is_no_rounding(changed: dict[str, Any]):
     assert only(value_faults(found(outputs=[CLOSE.model_copy(update=changed)]))).cause.startswith("A mask")
 
 
@@ -101,6 +106,12 @@ def test_integers_that_are_off_by_one_are_told_apart(dtype: str, got: float, nea
     fault = only(value_faults(found(outputs=[WRONG.model_copy(update=exact)])))
     assert fault.cause.startswith("Integers") == near
     assert ("TOLERANCE" in fault.fix) == near
+
+
+@pytest.mark.parametrize(("dtype", "told"), [("int32", True), ("int64", True), ("int8", False), ("float32", False)])
+def test_integers_that_may_be_indices_may_hang_on_ties(dtype: str, told: bool):
+    fault = only(value_faults(found(outputs=[WRONG.model_copy(update={"dtype": dtype})])))
+    assert ("equal elements" in fault.cause, "without ties" in fault.fix) == (told, told)
 
 
 def test_values_that_are_no_numbers_are_counted_apart():
@@ -243,6 +254,15 @@ def test_an_output_in_an_input_is_aliased():
 @pytest.mark.parametrize("place", [(200, 300), (400, 500), (350, 350)], ids=["before", "after", "empty"])
 def test_an_output_beside_an_input_is_not_aliased(place: tuple[int, int]):
     assert call_faults(facts(outputs_at=[place]), None, [False], in_place=False) == []
+
+
+def test_of_many_places_each_is_found():
+    # Unordered, overlapping, touching, one inside another, and empty ones.
+    inputs = [(900, 1000), (100, 200), (150, 300), (300, 400), (310, 320), (500, 500), (2, 1)]
+    for place in [(50, 101), (399, 401), (250, 251), (0, 5000), (999, 2000), (315, 316)]:
+        assert call_faults(facts(outputs_at=[place], inputs_at=inputs), None, [False], in_place=False), place
+    for place in [(0, 100), (400, 900), (499, 501), (1000, 1001), (0, 3), (150, 150)]:
+        assert not call_faults(facts(outputs_at=[place], inputs_at=inputs), None, [False], in_place=False), place
 
 
 def test_an_output_may_be_aliased_where_the_references_is():

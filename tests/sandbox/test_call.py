@@ -563,7 +563,7 @@ async def test_forged_facts_of_a_call_are_cheating(tasks: TaskWorker, forged: Ke
         ("facts['tree']['dict'] = facts['tree']['dict'][:1]", "without inputs"),
         ("facts['tree']['dict'] = facts['tree']['dict'][:2]", "without margins"),
         ("facts['tree'] = {'value': 1}", "without outputs"),
-        ("facts['tree']['dict'][2][1] = facts['tree']['dict'][0][1]", "margins"),
+        ("facts['tree']['dict'][2][1]['tensor']['dtype'] = 'int8'", "margins"),
         ("facts['tree']['dict'][2][1] = {'value': 1}", "margins"),
     ],
 )

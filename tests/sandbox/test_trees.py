@@ -18,7 +18,9 @@ MALFORMED: list[Any] = [
         {"tensor": TENSOR | {"shape": [2]}, "blob": 0}, {"tensor": TENSOR | {"shape": [2, -3]}, "blob": 0},
         {"tensor": TENSOR | {"stride": [3, 1.0]}, "blob": 0}, {"tensor": TENSOR | {"dtype": None}, "blob": 0},
         {"tensor": TENSOR | {"device": 0}, "blob": 0}, {"tensor": TENSOR | {"requires_grad": 1}, "blob": 0},
-        {"tensor": TENSOR | {"more": 1}, "blob": 0}, {"tensor": {"dtype": "float16"}, "blob": 0},]  # fmt: skip
+        {"tensor": TENSOR | {"more": 1}, "blob": 0}, {"tensor": {"dtype": "float16"}, "blob": 0},
+        {"tensor": TENSOR | {"shape": [2, 1 << 63]}, "blob": 0}, {"tensor": TENSOR | {"dtype": "__dict__"}, "blob": 0},
+        {"dtype": "_dynamo"}, {"dtype": "a" * 50}, {"list": [{"tensor": TENSOR, "blob": 0}] * 2},]  # fmt: skip
 
 
 @pytest.mark.parametrize(

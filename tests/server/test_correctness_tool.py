@@ -1,6 +1,7 @@
 """run_correctness with everything behind it, in the interpreter: what a task may ask, and what a kernel may not do."""
 
 import itertools
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from tests.faults.evaluations import KERNEL, TASK, Tools, failed, ignore, replaced, serving
 from tritonforge.profiling import audit
 from tritonforge.profiling.correctness import CaseResult
+from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.outcome import Kind
 from tritonforge.server import audits
 from tritonforge.server.settings import Settings
+from tritonforge.server.tools.correctness_report import INPUTS_IN_WORDS
 from tritonforge.server.tools.run_correctness import CorrectnessResult, run_correctness
 
 pytestmark = pytest.mark.anyio
@@ -127,7 +130,7 @@ async def test_a_case_that_is_named_runs_as_it_is(tools: Tools) -> None:
     [
         (replaced(TASK, "return x * 2", "return x * 0"), "zeros, shuffled reference"),
         (task(TOLERANCE={"float32": {"atol": 50.0}}), "zeros, ones, input copy, input mean, shuffled reference"),
-        (replaced(TASK, "return x * 2", "return x + 0"), "input copy"),
+        (task(replaced(TASK, "return x * 2", "return x + 1e-4"), TOLERANCE={"float32": {"atol": 1e-3}}), "input copy"),
     ],
     ids=["zeros", "tolerance", "copy"],
 )
@@ -136,6 +139,30 @@ async def test_a_degenerate_task_is_rejected_with_the_impostors(tools: Tools, de
     assert problem.message.startswith("case train is degenerate")
     assert problem.message.endswith(words)
     assert "TOLERANCE" in (problem.likely_fix or "")
+
+
+async def test_a_copy_may_be_what_is_asked_for(tools: Tools) -> None:
+    right(await tools.check(replaced(KERNEL, "x * 2", "x"), replaced(TASK, "return x * 2", "return x.clone()")))
+
+
+async def test_every_case_is_audited_before_any_is_checked(tools: Tools) -> None:
+    """One that proves nothing costs no call of the kernel, wherever it stands."""
+    told: list[str] = []
+
+    async def progress(done: float, total: float, message: str) -> None:
+        told.append(message)
+
+    two = replaced(TASK, '"small": True}', '"small": True}, "other": {"n": 70, "small": True}')
+    await run_correctness(tools.services, progress, kernel=KERNEL, task=two, seeds=1)
+    assert [message for message in told if message.startswith("checking")] == [
+        "checking case train", "checking case other",
+    ]  # fmt: skip
+    told.clear()
+    degenerate = replaced(two, "return x * 2", "return x * 2 if x.numel() > 70 else x * 0")
+    with pytest.raises(Stopped) as stopped:
+        await run_correctness(tools.services, progress, kernel=KERNEL, task=degenerate, seeds=1)
+    assert stopped.value.problem.message.startswith("case other is degenerate")
+    assert not [message for message in told if message.startswith("checking")]
 
 
 RANDOM = replaced(TASK, "return x * 2", "return x * 2 + torch.rand_like(x) * 1e-6")
@@ -204,6 +231,18 @@ async def test_a_kernel_that_fails_on_structured_inputs_only_is_wrong_there(tool
     at_zero = replaced(KERNEL, "x * 2", "x / x * x * 2")
     case = wrong(await tools.check(at_zero), "values", "zeros")
     assert "NaN or Inf on one side" in (case.message or "")
+
+
+def test_structured_inputs_have_words() -> None:
+    assert set(INPUTS_IN_WORDS) == {*STRUCTURED, "nan", "inf"}
+
+
+async def test_wrong_inputs_are_told_in_words(tools: Tools) -> None:
+    at_zero = replaced(KERNEL, "x * 2", "x / x * x * 2")
+    assert "- train: WRONG on inputs that are all zeros: output: " in (await tools.check(at_zero)).summary
+    assert re.search(r"- train: WRONG with seed \d+: ", (await tools.check(replaced(KERNEL, "x * 2", "x * 3"))).summary)
+    flat = replaced(STRIDED, "    x = x.contiguous()\n", "")
+    assert "- train: WRONG on strided inputs: " in (await tools.check(flat, task(VIEWS=("strided",)))).summary
 
 
 async def test_a_case_that_ends_early_leaves_the_next_one_its_worker(tools: Tools) -> None:

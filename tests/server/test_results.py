@@ -130,5 +130,14 @@ def test_a_problem_of_any_size_stays_within_what_clients_show() -> None:
     assert len(text(result)) < 10_000
 
 
+def test_what_a_problem_quotes_is_printable() -> None:
+    hostile = "first\nsecond\tthird\x1b[2J\x00\u202e\r"
+    problem = Problem(stage="run", message=hostile, file="\x07", line=1, output=hostile)
+    result = ended(Measured, Kind.RUNTIME_ERROR, problem)
+    assert result.problem is not None
+    assert result.problem.message == "first\nsecond\tthird?[2J???"
+    assert all(character.isprintable() or character in "\n\t" for character in text(result))
+
+
 def test_every_limited_part_is_a_part_of_a_problem() -> None:
     assert set(PROBLEM_LIMITS) == set(Problem.model_fields) - {"stage", "line"}

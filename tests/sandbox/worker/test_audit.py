@@ -45,10 +45,11 @@ def test_a_sound_task_bears_every_variant(audited):
     assert found == {
         "nondeterministic": [], "impostors": [], "exact": None, "skipped": [],
         "variants": [
-            {"name": "zeros", "scale": None}, {"name": "ones", "scale": None}, {"name": "ramp", "scale": None},
-            {"name": "shifted", "scale": None}, {"name": "large", "scale": 2.0**40},
-            {"name": "tiny", "scale": 2.0**-40}, {"name": "negative_zero", "scale": None},
-            {"name": "denormals", "scale": None},
+            {"name": name, "scale": scale, "slacks": {}}
+            for name, scale in {
+                "zeros": None, "ones": None, "ramp": None, "shifted": None, "large": 256.0, "tiny": 2.0**-40,
+                "negative_zero": None, "denormals": None,
+            }.items()
         ],
     }  # fmt: skip
 
@@ -107,7 +108,8 @@ def test_a_task_without_a_reference_is_refused(loaded, worker):
         (lambda x: x + 1e-4, {"atol": 1e-3}, ["input copy"]),
         (lambda x: x.mean(-1, keepdim=True).expand(16, 8), {"atol": 10.0},
          ["zeros", "ones", "input copy", "input mean", "shuffled reference"]),
-        (lambda x: x * 0 + x.mean(), {"atol": 1e-6}, ["input mean", "shuffled reference"]),
+        (lambda x: x.mean() + torch.linspace(0, 1e-5, 128).view(16, 8), {"atol": 1e-4},
+         ["input mean", "shuffled reference"]),
         (lambda x: x.sort(dim=0).values, {}, []),
         (lambda x: x.sum().reshape(1), {}, []),
         (lambda x: x[:0], {}, []),
@@ -128,7 +130,8 @@ def test_an_impostor_replaces_all_outputs_at_once(audited):
 
 
 def test_outputs_without_elements_stand_in_no_impostors_way(audited):
-    assert "input copy" in audited(reference=lambda x: (x[:0], x + 0))["impostors"]
+    found = audited(reference=lambda x: (x[:0], x + 1e-4), TOLERANCE={"float32": {"atol": 1e-3}})
+    assert found["impostors"] == ["input copy"]
 
 
 def test_any_input_of_the_size_may_be_the_copied_one(audited):
@@ -136,9 +139,81 @@ def test_any_input_of_the_size_may_be_the_copied_one(audited):
         return torch.randn(3), torch.zeros(rows, dtype=torch.complex64), torch.randn(rows), torch.randn(rows).half()
 
     def reference(a, b, c, d):
-        return d.float()[None]
+        return d.float()[None] + 1e-4
 
-    assert audited(make_inputs=inputs, reference=reference)["impostors"] == ["input copy"]
+    found = audited(make_inputs=inputs, reference=reference, TOLERANCE={"float32": {"atol": 1e-3}})
+    assert found["impostors"] == ["input copy"]
+
+
+def column(rows, device):
+    return (torch.randn(1, rows),)
+
+
+def mixed(rows, device):
+    return torch.randn(rows), torch.randn(rows)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reference"),
+    [
+        (make_inputs, lambda x: x.clone()),
+        (make_inputs, lambda x: (x.clone(), {"half": x.half()})),
+        (column, lambda x: x.t().contiguous()),
+        (mixed, lambda x, y: y.clone()),
+        (make_inputs, lambda x: x.mean()),
+        (make_inputs, lambda x: (x + 1).mean() - 1),
+        (lambda rows, device: (torch.randn(64, 64).bfloat16(),), lambda x: x.float().mean().to(x.dtype)),
+    ],
+    ids=["copy", "copies", "transpose of a row", "second input", "mean", "mean in another order", "bfloat16 mean"],
+)
+def test_an_impostor_that_is_what_is_asked_for_is_none(audited, inputs, reference):
+    assert audited(make_inputs=inputs, reference=reference)["impostors"] == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reference", "passing"),
+    [
+        (lambda rows, device: (torch.rand(rows, 8) + 0.1,), torch.relu, ["input copy"]),
+        (make_inputs, lambda x: torch.where(x < -1.5, x * (1 + 1e-6), x), ["input copy"]),
+        (make_inputs, lambda x: x.clamp(max=4.5), ["input copy"]),
+        (make_inputs, lambda x: x * (1 + 2.0**-22), ["input copy"]),
+        (make_inputs, lambda x: x.mean().clamp(max=1.0), ["input mean"]),
+        (lambda rows, device: (torch.rand(rows, 8),), lambda x: x.abs().mean(), ["input mean"]),
+    ],
+    ids=["positive inputs", "random inputs too", "bound", "last bits", "bounded mean", "mean of positive inputs"],
+)
+def test_an_impostor_that_is_right_on_the_cases_inputs_only_stays_one(audited, inputs, reference, passing):
+    assert audited(make_inputs=inputs, reference=reference)["impostors"] == passing
+
+
+def test_no_tolerance_makes_an_impostor_what_is_asked_for(audited):
+    """What the task allows does not count there, and zeros are never right."""
+    weak = {"float32": {"atol": 50.0}}
+    everything = ["zeros", "ones", "input copy", "input mean", "shuffled reference"]
+    assert audited(reference=lambda x: x * 2, TOLERANCE=weak)["impostors"] == everything
+    # A copy may be one, and others pass all the same.
+    assert audited(reference=lambda x: x.clone(), TOLERANCE=weak)["impostors"] == [
+        "zeros", "ones", "input mean", "shuffled reference",
+    ]  # fmt: skip
+    near = {"float32": {"rtol": 0.05}}
+    assert audited(reference=lambda x: x.mean() * 1.01, TOLERANCE=near)["impostors"] == ["input mean"]
+
+
+def test_inputs_that_do_not_vary_prove_nothing_of_a_copy(loaded, worker):
+    task = loaded(reference=lambda x: x.clone(), make_inputs=lambda rows, device: (torch.arange(rows),))
+    made = task.make_random("train", 3)
+    assert not worker.audit._is_the_operation(task, "input copy", made, "train", 3)
+
+
+def test_the_float64_reference_is_tried_on_random_inputs_whatever_was_looked_into_before(audited):
+    def copy(x):
+        if x.dtype == torch.float64 and x.min() > 0:
+            raise ValueError("no positive doubles")
+        return x.clone()
+
+    found = audited(reference=copy)
+    assert (found["impostors"], found["exact"]) == ([], None)
+    assert "no positive doubles" in reasons(found)["shifted"]
 
 
 def test_an_impostor_has_to_pass_beyond_the_sample(loaded):
@@ -179,10 +254,17 @@ def test_a_variant_whose_outputs_are_not_finite_is_left_out(audited):
 
 
 def test_the_boldest_scale_that_the_reference_bears_is_taken(audited):
-    scales = {v["name"]: v["scale"] for v in audited(reference=lambda x: x**5)["variants"]}
-    assert (scales["large"], scales["tiny"]) == (2.0**20, 2.0**-40)
-    half = audited(reference=lambda x: x, make_inputs=lambda rows, device: (50 * torch.randn(rows, 8).half(),))
-    assert {v["name"]: v["scale"] for v in half["variants"]}["large"] == 64.0
+    def scales(**parts):
+        return {v["name"]: v["scale"] for v in audited(**parts)["variants"]}
+
+    assert scales(reference=lambda x: x**3) | {"large": 256.0, "tiny": 2.0**-40} == scales(reference=lambda x: x**3)
+    # Beyond the largest float32 with the bolder of the two.
+    assert scales(reference=lambda x: x**18)["large"] == 16.0
+
+    def half(rows, device):
+        return (800 * torch.randn(rows, 8).clamp(-3, 3).half(),)
+
+    assert scales(reference=lambda x: x, make_inputs=half)["large"] == 8.0
 
 
 def test_a_variant_on_which_the_reference_errs_is_ill_conditioned(audited):
@@ -190,6 +272,68 @@ def test_a_variant_on_which_the_reference_errs_is_ill_conditioned(audited):
     assert reasons(found)["ramp"].startswith("ill-conditioned: ")
     assert "elements of the reference's outputs are wrong" in reasons(found)["ramp"]
     assert "zeros" in names(found)
+
+
+TIES = "indices there hang on ties: equal elements may come in any order"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x: x.topk(3).indices,
+        lambda x: x.sort(-1).indices.to(torch.int32),
+        # Exponentials of tiny numbers are equal, though these are not.
+        lambda x: (x.exp(), x.float().softmax(-1).argmax(-1)),
+    ],
+    ids=["topk", "sort", "softmax"],
+)
+def test_a_variant_whose_ties_decide_on_indices_is_left_out(audited, reference):
+    found = audited(reference=reference)
+    skipped = reasons(found)
+    assert [skipped.get(name) for name in ("zeros", "ones", "denormals")] == [TIES] * 3
+    assert {"ramp", "shifted"} <= set(names(found))
+
+
+def test_ties_that_decide_on_nothing_are_no_objection(audited):
+    def reference(x):
+        # A number of elements, numbers rounded down, and a mask.
+        return (x.sort(-1).values, torch.full((2,), x.shape[0]), x.floor().clamp(-9, 9).to(torch.int8), x > 0)
+
+    found = audited(reference=reference)
+    assert names(found)[:2] == ["zeros", "ramp"]
+    # One and a little less are rounded down to different numbers.
+    assert [skipped["name"] for skipped in found["skipped"] if "roundings" in skipped["reason"]] == ["ones"]
+    assert not any("ties" in skipped["reason"] for skipped in found["skipped"])
+
+
+def normalized(x):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:]) + 1
+
+
+def test_what_magnifies_roundings_is_told_and_allowed(audited):
+    found = {variant["name"]: variant["slacks"] for variant in audited(reference=normalized)["variants"]}
+    # Rows of equal elements have the variance 0: what is left of it is multiplied by hundreds.
+    assert 1e-5 < found["ones"]["output"] < 1e-2
+    assert found["zeros"] == found["ramp"] == {}
+
+
+def test_inputs_on_which_roundings_are_everything_are_skipped(audited):
+    found = audited(reference=lambda x: (x - 1) * 1e9)
+    assert "ones" not in names(found)
+    assert "roundings of the inputs change the outputs" in next(
+        skipped["reason"] for skipped in found["skipped"] if skipped["name"] == "ones"
+    )
+
+
+def test_what_was_expected_survives_the_look_for_ties(loaded, worker):
+    task = loaded(reference=lambda x: (x.sum(), x.argmax(-1)))
+    inputs = task.make_inputs("train", 3, "zeros")
+    task.expect()
+    task.expect_exact()
+    expected, exact = task.expected, task.exact
+    assert worker.audit._hangs_on_ties(task, 0)
+    assert (task.inputs is inputs, task.expected is expected, task.exact is exact) == (True, True, True)
+    assert not inputs[0].any()
 
 
 def test_a_reference_that_fails_on_a_variant_says_why(audited):

@@ -64,6 +64,12 @@ def test_the_nearest_of_several_changed_bytes_counts(canary, margins):
     ]
 
 
+def test_margins_of_more_tensors_than_there_can_be_are_an_error_not_a_terabyte(canary):
+    forged = torch.zeros((), dtype=torch.uint8).expand(1 << 40, 2, 16384)
+    with pytest.raises(ValueError, match="margins of 1099511627776 tensors"):
+        canary.broken(forged, KEY)
+
+
 @pytest.mark.parametrize(
     "forged",
     [

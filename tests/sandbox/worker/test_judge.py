@@ -10,7 +10,8 @@ import pytest
 import torch
 
 NAN, INF = math.nan, math.inf
-EXACT = {"rtol": 0.0, "atol": 0.0}
+AS_GIVEN = {"own": frozenset({"float32"})}
+"""The tolerance of float32 is the task's own: nothing is added to it."""
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def one(compare):
 
 def test_equal_tensors_make_a_full_record(one):
     x = torch.tensor([[1.0, -2.0], [0.0, 4.0]])
-    assert one(x, x.clone()) == {
+    assert one(x, x.clone(), AS_GIVEN) == {
         "where": "output", "mismatch": None, "dtype": "float32", "elements": 4, "rtol": 1.3e-6, "atol": 1e-5,
         "wrong_elements": 0, "max_abs_error": 0.0, "max_rel_error": 0.0, "worst_index": [1, 0],
         "worst_expected": 0.0, "worst_got": 0.0, "not_finite_mismatches": 0,
@@ -64,7 +65,7 @@ def test_the_place_is_that_of_the_logical_element_in_a_view(one):
 def test_the_worst_element_is_the_one_furthest_beyond_its_own_tolerance(one):
     expected = torch.tensor([1e6, 1.0])
     got = torch.tensor([1e6 + 1.0, 1.5])
-    record = one(expected, got, float32={"rtol": 1e-5, "atol": 0.0})
+    record = one(expected, got, AS_GIVEN, float32={"rtol": 1e-5, "atol": 0.0})
     assert record["wrong_elements"] == 1
     assert record["worst_index"] == [1]
     assert record["max_abs_error"] == 1.0
@@ -72,7 +73,8 @@ def test_the_worst_element_is_the_one_furthest_beyond_its_own_tolerance(one):
 
 @pytest.mark.parametrize(("error", "wrong"), [(0.5, 0), (0.5 + 2**-20, 1)])
 def test_an_error_of_exactly_the_tolerance_is_allowed(one, error, wrong):
-    record = one(torch.tensor([2.0]), torch.tensor([2.0 + error]), float32={"rtol": 0.125, "atol": 0.25})
+    tolerance = {"rtol": 0.125, "atol": 0.25}
+    record = one(torch.tensor([2.0]), torch.tensor([2.0 + error]), AS_GIVEN, float32=tolerance)
     assert record["wrong_elements"] == wrong
 
 
@@ -117,6 +119,26 @@ def test_an_overflow_of_a_narrow_type_is_wrong_and_not_lost(one, dtype):
     got = torch.tensor([1.0, NAN]).to(dtype)
     assert one(expected, got)["worst_index"] == [1]
     assert one(expected, expected)["wrong_elements"] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_errors_of_narrow_types_may_be_larger_than_their_numbers(one, dtype):
+    largest = torch.finfo(dtype).max
+    expected = torch.tensor([1.0, 1.0, -largest / 2]).to(dtype)
+    got = torch.tensor([1.0, 1.25, largest]).to(dtype)
+    tolerance = {str(dtype)[6:]: {"rtol": 0.0, "atol": 0.25}}
+    record = one(expected, got, {"own": frozenset(tolerance)}, **tolerance)
+    assert record["max_abs_error"] == float(got[2]) - float(expected[2])
+    assert (record["wrong_elements"], record["worst_index"], record["max_rel_error"]) == (1, [2], 3.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_the_smallest_step_of_a_narrow_type_counts(one, dtype):
+    limits = torch.finfo(dtype)
+    expected = torch.tensor([0.0, 1.0, 0.0]).to(dtype)
+    got = torch.tensor([0.0, 1.0 + limits.eps, limits.smallest_normal * limits.eps]).to(dtype)
+    exact = {str(dtype)[6:]: {"rtol": 0.0, "atol": 0.0}}
+    assert one(expected, got, {"own": frozenset(exact)}, **exact)["wrong_elements"] == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)

@@ -1,6 +1,6 @@
 # pyright: basic
 # The worker's modules are loaded from their folder, so their types are unknown here.
-"""The judge's rules: tolerances that grow with a sum's length and an output's scale, strides, and where errors lie."""
+"""The judge's rules: tolerances that grow with outputs and sums, strides, and where errors lie."""
 
 import json
 import math
@@ -43,26 +43,88 @@ def atol(one):
 FIVES = torch.tensor([1.0, 7.0, -1.0, -7.0])
 
 
+def own(*names):
+    """Rules under which the tolerances of these types are the task's own: nothing is added to them."""
+    return {"own": frozenset(names)}
+
+
+DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "float64", "complex64", "complex128")
+
+
+def fives(name, factor=1.0):
+    """`FIVES`, times a factor, in a type by its name."""
+    wide = factor * FIVES.double()
+    return (torch.view_as_complex(wide.reshape(2, 2)) if "complex" in name else wide).to(getattr(torch, name))
+
+
 @pytest.mark.parametrize(
-    ("dtype", "base", "roundoff"),
+    ("name", "base", "steps"),
     [
-        (torch.float16, 1e-5, 2**-24), (torch.bfloat16, 1e-5, 2**-24), (torch.float8_e5m2, 2**-16, 2**-24),
-        (torch.float32, 1e-5, 2**-24), (torch.float64, 1e-7, 2**-53),
+        ("float16", 1e-5, 2 * 2**-10), ("bfloat16", 1e-5, 2 * 2**-7), ("float32", 1e-5, 64 * 2**-23),
+        ("float64", 1e-7, 64 * 2**-52), ("complex64", 1e-5, 64 * 2**-23), ("complex128", 1e-7, 64 * 2**-52),
+        ("float8_e4m3fn", 2**-9, 0.0), ("float8_e5m2", 2**-16, 0.0),
     ],
 )  # fmt: skip
-def test_the_tolerance_of_a_sum_grows_with_the_root_of_its_length(atol, dtype, base, roundoff):
-    x = FIVES.to(dtype)
-    assert atol(x) == base
-    for terms in (1, 100, 4096.0):
-        assert atol(x, reduction=terms) - base == pytest.approx(4 * math.sqrt(terms) * roundoff * 5, rel=1e-6)
+def test_outputs_may_be_off_by_some_steps_at_their_size(atol, name, base, steps):
+    for factor in (1.0, 8.0):
+        assert atol(fives(name, factor)) - base == pytest.approx(steps * factor * 5, rel=1e-6)
+    # No more than a quarter of what most of the elements exceed.
+    assert atol(torch.cat((1e-9 * fives("float32"), FIVES))) == pytest.approx(1e-5 + 1e-9 / 4)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_what_the_task_chose_itself_stays(atol, name):
+    chosen = {name: {"rtol": 0.0, "atol": 2.0**-3}}
+    for more in ({}, {"reduction": 10**6}):
+        assert atol(fives(name), chosen, **own(name), **more) == 2.0**-3
+    assert atol(fives(name), chosen, **own("int8"), reduction=10**6) > 2.0**-3
 
 
 @pytest.mark.parametrize(
-    ("dtype", "base", "roundoff"), [(torch.complex64, 1e-5, 2**-24), (torch.complex128, 1e-7, 2**-53)]
-)
-def test_the_parts_of_a_complex_sum_are_its_size(atol, dtype, base, roundoff):
-    z = torch.view_as_complex(FIVES.reshape(2, 2).double()).to(dtype)
-    assert atol(z, reduction=100) - base == pytest.approx(40 * roundoff * 5, rel=1e-6)
+    ("name", "base", "roundoff", "terms"),
+    [
+        ("float16", 1e-5, 2**-24, (2.0**28, 2.0**30)), ("bfloat16", 1e-5, 2**-24, (2.0**34,)),
+        ("float8_e5m2", 2**-16, 2**-24, (1, 100, 4096.0)), ("float32", 1e-5, 2**-24, (4096.0, 2.0**20)),
+        ("float64", 1e-7, 2**-53, (4096.0, 2.0**20)), ("complex64", 1e-5, 2**-24, (4096.0, 2.0**20)),
+        ("complex128", 1e-7, 2**-53, (4096.0, 2.0**20)),
+    ],
+)  # fmt: skip
+def test_the_tolerance_of_a_sum_grows_with_the_root_of_its_length(atol, name, base, roundoff, terms):
+    for count in terms:
+        expected = 4 * math.sqrt(count) * roundoff * 5
+        assert atol(fives(name), reduction=count) - base == pytest.approx(min(expected, 0.25), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
+def test_a_short_sum_has_no_less_than_the_steps(atol, name):
+    assert atol(fives(name), reduction=1) == atol(fives(name))
+
+
+def product(factors=torch.float32):
+    """A product of two matrices, K = 4096: the exact one in float32, and one summed in float32 by blocks of 32.
+
+    The latter's factors have been rounded to a type.
+    """
+    random = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(shape, generator=random).double() for shape in ((64, 4096), (4096, 64)))
+    expected = (a @ b).float()
+    a, b = (side.to(factors).double() for side in (a, b))
+    total = torch.zeros(64, 64)
+    for block in range(0, 4096, 32):
+        total += (a[:, block : block + 32] @ b[block : block + 32]).float()
+    return expected, total
+
+
+def test_a_sum_in_another_order_is_right_without_its_length(one):
+    expected, got = product()
+    assert one(expected, got)["wrong_elements"] == 0
+    # Elements near zero are too far off for a tolerance that doesn't know the others.
+    assert one(expected, got, **own("float32"))["wrong_elements"] > 0
+
+
+def test_factors_of_less_precision_are_wrong_without_the_length(one):
+    # As many bits as TF32 has.
+    assert one(*product(torch.float16))["wrong_elements"] > 2000
 
 
 def test_the_relative_tolerance_of_a_sum_stays(one):
@@ -81,14 +143,8 @@ def test_the_greater_tolerance_is_the_one_that_decides(one):
 
 def test_only_finite_elements_count_for_the_size(atol):
     x = torch.cat((FIVES, torch.tensor([NAN, INF, -INF])))
-    assert atol(x, reduction=100) == pytest.approx(1e-5 + 40 * 2**-24 * 5, rel=1e-6)
+    assert atol(x, reduction=4096) == pytest.approx(1e-5 + 256 * 2**-24 * 5, rel=1e-6)
     assert atol(torch.tensor([NAN, INF]), reduction=100) == 1e-5
-
-
-def test_what_the_task_chose_itself_stays(atol):
-    own = {"float32": {"rtol": 0.0, "atol": 0.5}}
-    assert atol(FIVES, own, own=frozenset({"float32"}), reduction=10**6) == 0.5
-    assert atol(FIVES, own, own=frozenset({"float16"}), reduction=10**6) > 0.5
 
 
 def test_integers_are_no_sums_with_rounding(atol):
@@ -103,7 +159,8 @@ def test_an_empty_or_zero_sum_has_the_plain_tolerance(atol):
 
 def test_huge_doubles_have_a_size(atol):
     x = torch.full((4,), 1e300, dtype=torch.float64)
-    assert atol(x, reduction=1) == pytest.approx(4 * 2**-53 * 1e300)
+    assert atol(x) == pytest.approx(64 * 2**-52 * 1e300)
+    assert atol(x, reduction=10**4) == pytest.approx(400 * 2**-53 * 1e300)
 
 
 @pytest.mark.parametrize("mask", [-1e9, torch.finfo(torch.float32).min])
@@ -111,9 +168,10 @@ def test_masks_that_dwarf_the_rest_do_not_excuse_it(one, mask):
     expected = torch.randn(64, 64, generator=torch.Generator().manual_seed(0)).abs() + 0.5
     expected = expected.masked_fill(torch.ones(64, 64).triu(1).bool(), mask)
     got = torch.where(expected == mask, expected, torch.full_like(expected, 5.0))
-    record = one(expected, got, reduction=64)
-    assert record["atol"] < 2
-    assert record["wrong_elements"] > 1000
+    for rules in ({"reduction": 64}, {}):
+        record = one(expected, got, **rules)
+        assert record["atol"] < 2
+        assert record["wrong_elements"] > 1000
 
 
 def test_the_smaller_magnitudes_are_those_of_all_of_a_large_tensor(accuracy, monkeypatch):
@@ -135,28 +193,30 @@ def test_zeros_and_infinities_are_no_magnitudes(accuracy):
 def test_each_output_has_the_scale_of_its_place(compare):
     expected = {"a": FIVES, "n": 3, "b": (FIVES.double(), torch.tensor([1, 2])), "c": FIVES}
     got = {"c": FIVES, "b": [FIVES.double(), torch.tensor([1, 2])], "n": 3, "a": FIVES}
-    records = compare(expected, got, atol_scales=[100.0, 0.5])
+    records = compare(expected, got, atol_scales=[100.0, 0.5], **own("float32", "float64"))
     assert [record["atol"] for record in records] == pytest.approx([1e-3, 1e-7, 0.5e-7, 0.0, 1e-5])
 
 
 def test_a_mismatch_takes_the_scale_of_its_place_with_it(compare):
-    records = compare(((FIVES, FIVES), FIVES), (None, FIVES), atol_scales=[1.0, 10.0, 100.0])
+    records = compare(((FIVES, FIVES), FIVES), (None, FIVES), atol_scales=[1.0, 10.0, 100.0], **own("float32"))
     assert records[0]["mismatch"] == "output[0]: expected 2 outputs, got nothing"
     assert records[1]["atol"] == pytest.approx(1e-3)
 
 
 def test_the_scale_is_not_counted_twice_in_a_sum(atol):
     # The size of the outputs is in the sum's part already.
-    assert atol(FIVES, reduction=100, atol_scales=[10.0]) == pytest.approx(1e-4 + 40 * 2**-24 * 5, rel=1e-6)
+    assert atol(FIVES, reduction=4096, atol_scales=[10.0]) == pytest.approx(1e-4 + 256 * 2**-24 * 5, rel=1e-6)
+    assert atol(FIVES, atol_scales=[10.0]) == pytest.approx(1e-4 + 64 * 2**-23 * 5, rel=1e-6)
 
 
 @pytest.mark.parametrize(("dtype", "least"), [(torch.float16, 2**-24), (torch.float8_e4m3fn, 2**-9)], ids=str)
 def test_a_small_scale_does_not_ask_for_steps_that_a_format_lacks(one, dtype, least):
+    name = str(dtype)[6:]
     smallest, other = (torch.tensor(steps).mul(least).to(dtype) for steps in ([1.0, 2.0], [2.0, 1.0]))
-    record = one(smallest, other, atol_scales=[1e-6])
+    record = one(smallest, other, atol_scales=[1e-6], **own(name))
     assert record["atol"] == least
     assert record["wrong_elements"] == 0
-    assert one(smallest, other, {str(dtype)[6:]: {"rtol": 0.0, "atol": 0.0}})["wrong_elements"] == 2
+    assert one(smallest, other, {name: {"rtol": 0.0, "atol": 0.0}}, **own(name))["wrong_elements"] == 2
 
 
 def test_strides_matter_only_where_the_task_says_so(one):
@@ -232,3 +292,13 @@ def test_nothing_wrong_has_no_places_and_neither_has_a_single_number(compare, on
 def test_integers_too_long_for_a_double_are_numbers(one):
     assert one(1.0, 10**400)["wrong_elements"] == 1
     assert one(10**400, -(10**400))["wrong_elements"] == 1
+
+
+def test_what_inputs_magnify_is_allowed_by_place(one, compare):
+    got = FIVES + 0.5
+    assert one(FIVES, got, slacks={"output": 0.6})["wrong_elements"] == 0
+    assert one(FIVES, got, slacks={"output[1]": 0.6})["wrong_elements"] == 4
+    wrong = [record["wrong_elements"] for record in compare((FIVES, FIVES), (got, got), slacks={"output[1]": 0.6})]
+    assert wrong == [4, 0]
+    # There are no roundings in integers.
+    assert one(torch.tensor([1, 2]), torch.tensor([1, 3]), slacks={"output": 5.0})["wrong_elements"] == 1

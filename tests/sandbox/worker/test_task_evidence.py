@@ -44,6 +44,33 @@ def test_outputs_of_another_form_do_not_repeat(loaded):
     assert record["mismatch"]
 
 
+def test_outputs_of_another_form_are_not_kept_for_others_to_be_compared_with(loaded):
+    task = loaded()
+    task.expect_from(torch.zeros(3))
+    task.judge(torch.zeros(3))
+    # One element, expanded: a comparison with its like would never end.
+    forged = torch.zeros(1).expand(1 << 40)
+    assert task.judge(forged)[0]["mismatch"]
+    (record,) = task.repeat(forged)
+    assert record["mismatch"]
+
+
+@pytest.mark.parametrize(("part", "stage"), [("make_inputs", "inputs"), ("reference", "reference")])
+def test_what_is_no_tensor_is_refused_by_name(loaded, failures, part, stage):
+    def arrays(*arguments, **named):
+        return ({"a": torch.ones(1).numpy()},)
+
+    task = loaded(**{part: arrays})
+
+    def prepare():
+        task.make_inputs("train", 0)
+        task.expect()
+
+    with pytest.raises(failures.Refused, match=r"is a numpy\.ndarray") as caught:
+        prepare()
+    assert (caught.value.kind, caught.value.stage) == ("rejected", stage)
+
+
 def test_memory_between_outputs_need_not_repeat(loaded):
     task = loaded()
     first, second = torch.zeros(8), torch.arange(8.0)

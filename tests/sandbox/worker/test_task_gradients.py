@@ -159,3 +159,24 @@ def test_gradients_of_keyword_arguments_have_their_names(loaded):
     facts = task.expect()
     assert [record["where"] for record in facts["outputs"]] == ["output", "gradient of weight", "gradient of x"]
     assert not any(record["wrong_elements"] for record in task.judge(task.expected))
+
+
+def test_where_no_gradient_is_expected_none_is_compared_that_no_input_can_have(loaded):
+    task = loaded(reference=lambda x, weight, index: x * 2)
+    task.expect()
+    assert task.expected["gradients"]["1"] is None
+    zeros = {**task.expected["gradients"], "1": torch.zeros(4)}
+    assert not any(record["mismatch"] for record in task.judge({**task.expected, "gradients": zeros}))
+    # One element, expanded: zeros of this size would be terabytes.
+    forged = {**task.expected["gradients"], "1": torch.zeros(1).expand(1 << 40)}
+    assert any(record["mismatch"] for record in task.judge({**task.expected, "gradients": forged}))
+
+
+def test_a_gradient_of_no_input_is_a_mismatch(loaded):
+    task = loaded()
+    task.expect()
+    more = {**task.expected["gradients"], "7": torch.zeros(1)}
+    records = task.judge({**task.expected, "gradients": more})
+    assert [record["mismatch"] for record in records if record["mismatch"]] == [
+        "gradient of input[7]: there is no such input"
+    ]

@@ -168,12 +168,13 @@ def test_gpu_memory_is_refused_where_there_is_no_gpu(values, share, failures):
         values.decode({**tree, "blob": 0}, [share.Shared(0, 4, "device")], "cpu")
 
 
-def test_a_forged_tensor_never_reaches_beyond_a_memory_file(values, share):
+def test_a_forged_tensor_never_reaches_beyond_a_memory_file(values, share, failures):
     shared = share.to_memory(torch.zeros(16, dtype=torch.uint8))
     fields = {"dtype": "float32", "shape": [5], "stride": [1], "device": "cpu", "requires_grad": False}
     try:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(failures.Refused, match="16 bytes for a tensor") as caught:
             values.decode({"tensor": fields, "blob": 0}, [shared], "cpu")
+        assert caught.value.kind == "cheating"
     finally:
         os.close(shared.descriptor)
 
@@ -289,13 +290,64 @@ def test_decoded_tensors_own_their_memory(values):
         {"dtype": "load"},
         {"dtype": "no_such_dtype"},
         {"dtype": "float64", "shape": [3]},
+        {"shape": [3]},
+        {"shape": [1 << 40], "stride": [0]},
+        {"shape": [1 << 40, 1 << 40], "stride": [0, 0]},
+        {"shape": [2, 4], "stride": [(1 << 63) - 1, 1]},
+        {"dtype": "_dynamo"},
+        {"dtype": "quint8"},
+        {"dtype": "int32", "requires_grad": True},
     ],
     ids=str,
 )
-def test_a_forged_tensor_never_reaches_beyond_its_bytes(values, changed):
+def test_a_forged_tensor_is_refused(values, failures, changed):
     fields = {"dtype": "float32", "shape": [4], "stride": [1], "device": "cpu", "requires_grad": False, **changed}
-    with pytest.raises((RuntimeError, TypeError, AttributeError)):
+    with pytest.raises(failures.Refused, match="makes of no value") as caught:
         values.decode({"tensor": fields, "blob": 0}, [bytearray(16)], "cpu")
+    assert caught.value.kind == "cheating"
+
+
+@pytest.mark.parametrize("name", ["__dict__", "load", "no_such_dtype"])
+def test_a_forged_dtype_is_refused(values, failures, name):
+    with pytest.raises(failures.Refused, match="a dtype") as caught:
+        values.decode({"dtype": name}, [], "cpu")
+    assert caught.value.kind == "cheating"
+
+
+def test_a_forged_dtype_imports_nothing(values, failures, monkeypatch):
+    def imports(name):
+        raise AssertionError(f"torch was asked for {name}")
+
+    # Where torch has no such attribute, it looks for a module of its own.
+    monkeypatch.setattr(torch, "__getattr__", imports)
+    with pytest.raises(failures.Refused, match="a dtype"):
+        values.decode({"dtype": "no_such_dtype"}, [], "cpu")
+
+
+def test_a_forged_tensor_of_more_elements_than_can_be_counted_is_refused(values, failures):
+    fields = {"dtype": "uint8", "shape": [1 << 40, 1 << 40], "stride": [0, 0], "device": "cpu", "requires_grad": False}
+    with pytest.raises(failures.Refused, match="makes of no value"):
+        values.decode({"tensor": fields, "blob": 0}, [bytearray(1)], "cpu")
+
+
+def test_what_can_be_encoded_is_known_before(values):
+    good = (torch.ones(2), [1, 2.5, True, None, "text"], {"a": torch.float16, 3: (torch.nn.Parameter(torch.ones(1)),)})
+    values.check(good, stage="inputs", where="input")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ((1, {"a": {1, 2}}), r"input\[1\]\['a'\] is a builtins.set"),
+        ([{2.5: 1}], r"input\[0\] has a key of type float"),
+        ((torch.eye(2).to_sparse(),), r"input\[0\] is a torch.sparse_coo tensor"),
+    ],
+    ids=["set", "key", "sparse"],
+)
+def test_what_cannot_be_encoded_is_known_before(values, failures, value, message):
+    with pytest.raises(failures.Refused, match=message) as caught:
+        values.check(value, stage="inputs", where="input")
+    assert (caught.value.kind, caught.value.stage) == ("rejected", "inputs")
 
 
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[:, 1:3], lambda x: x[0].expand(4, 6)])
