@@ -42,6 +42,8 @@ _OFF_BY_ONE: Final = (
     "Divide and round as the reference does. Where one off is right too, the task's author gives TOLERANCE = "
     "{'int8': {'atol': 1}}, or inputs without ties.",
 )
+RECORDED_CHARACTERS: Final = 200
+"""Of a name, in what a worker tells of the device's work."""
 NAMES_SHOWN: Final = 5
 MARGINS_SHOWN: Final = 3
 
@@ -184,7 +186,9 @@ def missing_kernel(facts: CallFacts) -> str | None:
 
 
 def _own_symbols(facts: CallFacts) -> set[str]:
-    return {launch.symbol for launch in facts.launched if launch.own} | set(facts.own_symbols)
+    """As they stand in the device's records, where long names are cut."""
+    own = {launch.symbol for launch in facts.launched if launch.own} | set(facts.own_symbols)
+    return {symbol[:RECORDED_CHARACTERS] for symbol in own}
 
 
 class _Occupied:

@@ -77,7 +77,10 @@ class _Replies:
 
 
 def _malformed(what: str, error: Exception) -> Stopped:
-    return Stopped(Kind.CHEATING, Problem(stage="worker", message=f"the worker's {what} is malformed: {error}"[:500]))
+    # pydantic's own text is long, and sends its reader to a manual.
+    found = error.errors() if isinstance(error, ValidationError) else []
+    wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in found[:3]) or str(error)
+    return Stopped(Kind.CHEATING, Problem(stage="worker", message=f"the worker's {what} is malformed: {wrong}"[:500]))
 
 
 def _values(frame: Frame) -> Values:

@@ -345,6 +345,12 @@ def test_work_outside_of_the_entrys_kernels_is_the_rest_of_the_devices_time():
     assert beside.names == ["gemm", "copy"]
 
 
+def test_a_kernel_with_a_long_name_is_known_in_the_records():
+    long = OWN.model_copy(update={"symbol": "k" * 300})
+    beside = outside(facts(launched=[long], activities=[work("k" * 200, 3.0)]))
+    assert beside == (0.0, 0.0, [])
+
+
 def test_a_kernel_of_a_package_is_outside():
     beside = outside(facts(launched=[OWN, FOREIGN], activities=[work("theirs", 3.0), work("mine_0d1d", 1.0)]))
     assert (beside.pct, beside.names) == (pytest.approx(75.0), ["theirs"])

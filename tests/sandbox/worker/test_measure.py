@@ -114,6 +114,12 @@ def test_a_kernel_record_is_read_where_cupti_puts_it(cupti, reader):
     assert reader._parse(ctypes.addressof(held)) == cupti.Activity("add(float*)", 1000, 3500, 77, None)
 
 
+@pytest.mark.parametrize("plain", ["f", "b", "softmax_kernel"])
+def test_a_kernel_named_like_a_mangled_type_keeps_its_name(reader, plain):
+    name = ctypes.create_string_buffer(plain.encode())
+    assert reader._name(ctypes.addressof(name)) == plain
+
+
 @pytest.mark.parametrize(("kind", "byte", "name"), [(1, 8, "Memcpy DtoD"), (1, 99, "Memcpy"), (2, 0, "Memset")])
 def test_a_copy_or_fill_record_is_read_with_its_size(cupti, reader, kind, byte, name):
     record = bytearray(96)
