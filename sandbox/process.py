@@ -106,6 +106,8 @@ class WorkerProcess:
         self._hello: dict[str, Any] | None = None
         self._excess: str | None = None
         self._oom_kills: int | None = None
+        self._overdue: Problem | None = None
+        """A request that was not answered in time; it answers no other."""
         self.gpu_memory: Callable[[set[int]], int | None] | None = None
         """Tells how much GPU memory these processes have, in bytes; None where that can't be told."""
         self.harmed = False
@@ -148,6 +150,9 @@ class WorkerProcess:
         Raises:
             Stopped: it failed, ran out of time or memory, or died.
         """
+        if self._overdue is not None:
+            # A late reply would be taken for that to this request.
+            raise Stopped(Kind.TIMEOUT, self._overdue)
         await self.hello()
         limit_s = timeout_s or self._limits.request_s
         self._busy.set()
@@ -160,9 +165,7 @@ class WorkerProcess:
                 # Only what another worker sent can be unfit to be passed on.
                 raise Stopped(Kind.CHEATING, Problem(stage="worker", message=str(error))) from error
         if sending.cancelled_caught:
-            self.harmed = True
-            self.handle.kill()
-            raise Stopped(Kind.TIMEOUT, explain_timeout(operation, limit_s, self.output()))
+            raise self._too_late(operation, limit_s)
         frame = await self._receive(operation, limit_s)
         if frame.fields.get("ok") is True:
             return frame
@@ -268,10 +271,12 @@ class WorkerProcess:
                 finally:
                     self._receiving = None
             raise await self._death(operation)
+        raise self._too_late(operation, timeout_s)
+
+    def _too_late(self, operation: str, timeout_s: float) -> Stopped:
         self.harmed = True
-        # A late reply would be taken for that to the next request.
-        self.handle.kill()
-        raise Stopped(Kind.TIMEOUT, explain_timeout(operation, timeout_s, self.output()))
+        self._overdue = explain_timeout(operation, timeout_s, self.output())
+        return Stopped(Kind.TIMEOUT, self._overdue)
 
     async def _death(self, operation: str) -> Stopped:
         """The worker closed its socket: find out how it ended."""

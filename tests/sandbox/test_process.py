@@ -101,6 +101,15 @@ async def test_a_worker_that_reads_nothing_more_is_a_timeout(start: Start, load:
     assert all_end(running)
 
 
+async def test_a_worker_that_was_too_late_answers_nothing_more(start: Start, load: Load) -> None:
+    async with start(request_s=SHORT_S) as worker:
+        kind, problem = await outcome(load, worker, "import signal\nsignal.pause()\n")
+        with pytest.raises(Stopped) as caught:
+            await worker.request("call", key=None, upstream=None)
+    assert kind is caught.value.kind is Kind.TIMEOUT
+    assert caught.value.problem == problem
+
+
 async def test_a_worker_that_stops_itself_is_a_timeout(start_any: Start, load: Load) -> None:
     async with start_any(request_s=SHORT_S) as worker:
         kind, _ = await outcome(load, worker, "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
