@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.evaluations import KERNEL, PLACE, Tools, entry, failed, left_behind, replaced
+from tests.faults.evaluations import KERNEL, PLACE, TASK, Tools, entry, failed, left_behind, replaced
 from tritonforge.sandbox.outcome import Kind
 from tritonforge.sandbox.process import oom_kills
 
@@ -58,6 +58,19 @@ async def test_a_kernel_that_hangs_in_the_interpreter_is_a_timeout(hasty: Tools)
     problem = failed(await hasty.check(PLACE + kernel), Kind.TIMEOUT, "run")
     assert "small=True" in (problem.likely_fix or "")
     assert not left_behind(problem)
+
+
+async def test_a_wrong_case_stays_wrong_whatever_the_next_one_does(hasty: Tools) -> None:
+    task = replaced(
+        TASK, '{"n": 1000, "small": True}', '{"n": 1000, "small": True}, "other": {"n": 500, "small": True}'
+    )
+    kernel = replaced(KERNEL, "    return out", "    while len(x) == 500:\n        pass\n    return out + 1")
+    result = await hasty.check(kernel, task)
+    assert result.kind is Kind.WRONG, result.summary
+    assert [case.case for case in result.cases] == ["train"]
+    assert list(result.not_checked) == ["other"]
+    assert "took longer than" in result.not_checked["other"]
+    assert "other: not checked" in result.summary
 
 
 @pytest.mark.parametrize(
