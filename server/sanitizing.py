@@ -93,7 +93,8 @@ async def sanitize(
     ]
     return SanitizerReport(
         case=case,
-        tools=[tool for tool in TOOLS if reports[tool].findings or reports[tool].total is not None],
+        # One whose program was killed may still have written a summary.
+        tools=[tool for tool in TOOLS if reports[tool].findings or tool not in failures],
         findings=shown,
         findings_omitted=len(found) - len(shown),
         elsewhere=sum(report.elsewhere for report in reports.values()),
