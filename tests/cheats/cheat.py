@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tests.faults.evaluations import TASK, replaced
 from tritonforge.sandbox.outcome import Kind
 
 
@@ -10,7 +11,7 @@ class Cheat:
     """A kernel file that is not what it says, and its honest twin: the same idea, done as one may."""
 
     row: int
-    """Of `CHEATS`, the list of how kernels cheat."""
+    """Number of its kind of cheat; several are variations of one kind."""
     name: str
     hostile: str
     honest: str
@@ -68,20 +69,6 @@ def double(x):
     launch(x, out)
     return out
 """
-TASK = """\
-import torch
-
-ENTRY = "double"
-CASES = {"train": {"n": 1000, "small": True}}
-
-
-def make_inputs(n, device):
-    return (torch.randn(n, device=device),)
-
-
-def reference(x):
-    return x * 2
-"""
 IN_PROCESS = "no switch: what is expected is in another process, whatever the parent does"
 COMPARED = "no switch: without comparing every element there is no check at all"
 
@@ -89,12 +76,6 @@ COMPARED = "no switch: without comparing every element there is no check at all"
 def kernel(body: str) -> str:
     """A kernel file: `HEAD`, then this."""
     return HEAD + body
-
-
-def replaced(source: str, old: str, new: str) -> str:
-    """``source`` with its only ``old`` replaced."""
-    assert source.count(old) == 1, old
-    return source.replace(old, new)
 
 
 def saying(line: str, task: str = TASK) -> str:

@@ -1,6 +1,7 @@
 """Results that only look right (rows 22 to 30): inputs, constants, statistics, special cases, less precision."""
 
-from tests.cheats.cheat import COMPARED, HONEST, IMPORTS, IN_PROCESS, TASK, Cheat, kernel, replaced, saying
+from tests.cheats.cheat import COMPARED, HONEST, IMPORTS, IN_PROCESS, Cheat, kernel, saying
+from tests.faults.evaluations import TASK, replaced
 from tritonforge.sandbox.outcome import Kind
 
 UNINITIALISED = kernel("""\

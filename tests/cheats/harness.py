@@ -1,6 +1,7 @@
 """Kernels that look for the harness, or patch it (rows 3 and 6 to 10): what they want is in another process."""
 
-from tests.cheats.cheat import HONEST, IN_PROCESS, TASK, Cheat, kernel, saying
+from tests.cheats.cheat import HONEST, IN_PROCESS, Cheat, kernel, saying
+from tests.faults.evaluations import TASK
 from tritonforge.sandbox.outcome import Kind
 
 PATCHES = kernel("""\

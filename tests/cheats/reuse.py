@@ -1,6 +1,7 @@
 """Results of earlier calls given again (rows 13 to 21): each call gets new contents, some at old addresses."""
 
-from tests.cheats.cheat import HEAD, HONEST, IMPORTS, TASK, Cheat, kernel, replaced
+from tests.cheats.cheat import HEAD, HONEST, IMPORTS, Cheat, kernel
+from tests.faults.evaluations import TASK, replaced
 from tritonforge.sandbox.outcome import Kind
 
 SAME_INPUTS = ("same seed", "only random inputs")

@@ -1,6 +1,7 @@
 """Work that is done otherwise than said (rows 31 to 38): races, other libraries, stores outside, other forms."""
 
-from tests.cheats.cheat import HONEST, IMPORTS, TASK, Cheat, kernel, replaced, saying
+from tests.cheats.cheat import HONEST, IMPORTS, Cheat, kernel, saying
+from tests.faults.evaluations import TASK, replaced
 from tritonforge.sandbox.outcome import Kind
 
 LAST_BIT = kernel("""\

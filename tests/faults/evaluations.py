@@ -121,7 +121,8 @@ def failed(result: Result, kind: Kind, stage: str) -> Problem:
 
 
 def replaced(source: str, old: str, new: str) -> str:
-    assert source.count(old) == 1
+    """``source`` with its only ``old`` replaced."""
+    assert source.count(old) == 1, old
     return source.replace(old, new)
 
 

@@ -4,31 +4,14 @@ from typing import Any, cast
 
 import pytest
 
+from tests.profiling.made_up import FINITE, audit, spec
 from tritonforge.profiling.audit import audit_case, require_sound
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.facts import Audit, CallFacts, Difference, Expected, OutputFiniteness
+from tritonforge.sandbox.facts import Audit, CallFacts, Difference, Expected
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.task import Task
 from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker, Values
 
 pytestmark = pytest.mark.anyio
-
-FINITE = OutputFiniteness(where="output", elements=1000, nan=0, inf=0, rms=1.0)
-
-
-def spec(**changed: Any) -> Task:
-    fields: dict[str, Any] = {
-        "entry": "entry", "title": None, "cases": {}, "hidden_cases": {}, "has_reference": True, "has_work": False,
-        "in_place": [], "tolerances": {},
-    }  # fmt: skip
-    return Task.model_validate({**fields, **changed})
-
-
-def audit(**changed: Any) -> Audit:
-    fields: dict[str, Any] = {
-        "nondeterministic": [], "outputs": [FINITE], "impostors": [], "exact": None, "variants": [], "skipped": [],
-    }  # fmt: skip
-    return Audit.model_validate({**fields, **changed})
 
 
 def refused(found: Audit, **said: Any) -> Problem:

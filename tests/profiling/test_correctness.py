@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.profiling.made_up import audit, spec
 from tritonforge.profiling.correctness import CaseResult, check_case
 from tritonforge.profiling.rounds import AGAIN, ONCE, Plan
 from tritonforge.sandbox.errors import Stopped
@@ -26,7 +27,6 @@ from tritonforge.sandbox.facts import (
     Verification,
 )
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.task import Task
 from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker, Values
 
 pytestmark = pytest.mark.anyio
@@ -48,21 +48,6 @@ TWICE = Plan(seeds=2, repeats=0, structured=False)
 """The same entry on two random inputs, nothing beside."""
 SEEDS = Plan(seeds=3, repeats=0, structured=False)
 JUST_ONCE = Plan(seeds=1, repeats=0, structured=False)
-
-
-def spec(**changed: Any) -> Task:
-    fields: dict[str, Any] = {
-        "entry": "entry", "title": None, "cases": {}, "hidden_cases": {}, "has_reference": True, "has_work": False,
-        "in_place": [], "tolerances": {},
-    }  # fmt: skip
-    return Task.model_validate({**fields, **changed})
-
-
-def audit(**changed: Any) -> Audit:
-    fields: dict[str, Any] = {
-        "nondeterministic": [], "outputs": [FINITE], "impostors": [], "exact": None, "variants": [], "skipped": [],
-    }  # fmt: skip
-    return Audit.model_validate({**fields, **changed})
 
 
 class FakeTask:
