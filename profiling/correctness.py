@@ -131,7 +131,7 @@ class _Evidence:
     accuracy: OutputAccuracy | None = None
     nondeterministic: Difference | None = None
     facts: CallFacts | None = None
-    beside: Outside = field(default_factory=lambda: Outside(None, 0.0, []))
+    beside: Outside = field(default_factory=lambda: Outside(None, 0.0, [], gave_results=True))
 
 
 async def check_case(

@@ -26,8 +26,8 @@ Check = Literal[
 DECOY_PCT: Final = 90.0
 """Share of the device's time outside the entry's Triton kernels from which these are taken for a decoy."""
 DECOY_US: Final = 50.0
-"""Work outside them that takes less than this is not held against an entry: next to a small kernel a check of its
-arguments takes most of the time."""
+"""Work outside them that takes less than this is not held against an entry whose kernels were given its results: next
+to a small kernel a check of its arguments takes most of the time."""
 NEAR: Final = 16.0
 """Tolerances by which the worst element may be off and still look like rounding."""
 _NEAR: Final = (
@@ -143,6 +143,8 @@ class Outside(NamedTuple):
     us: float
     names: list[str]
     """Other kernels and copies, longest first; without a recording: torch operations that computed something."""
+    gave_results: bool
+    """A launch of the entry's own was given the memory of one of its results."""
 
 
 def outside(facts: CallFacts) -> Outside:
@@ -151,17 +153,18 @@ def outside(facts: CallFacts) -> Outside:
         untouched = [number for number, touched in enumerate(facts.touched) if not touched]
         made = [f"output {number}, which no launch was given" for number in untouched]
         names = sorted(facts.operations, key=lambda name: -facts.operations[name])
-        return Outside(None, 0.0, [*made, *names][:NAMES_SHOWN])
+        return Outside(None, 0.0, [*made, *names][:NAMES_SHOWN], any(facts.touched))
     own = _own_symbols(facts)
     others = sorted((work for work in facts.activities if work.name not in own), key=lambda work: -work.us)
     total = sum(work.us for work in facts.activities)
     us = sum(work.us for work in others)
-    return Outside(100 * us / total if total > 0 else None, us, [work.name for work in others[:NAMES_SHOWN]])
+    names = [work.name for work in others[:NAMES_SHOWN]]
+    return Outside(100 * us / total if total > 0 else None, us, names, any(facts.touched))
 
 
 def is_decoy(beside: Outside) -> bool:
     """Whether an entry's Triton kernels only stand beside the work."""
-    return beside.pct is not None and beside.pct >= DECOY_PCT and beside.us >= DECOY_US
+    return beside.pct is not None and beside.pct >= DECOY_PCT and (beside.us >= DECOY_US or not beside.gave_results)
 
 
 def missing_kernel(facts: CallFacts) -> str | None:

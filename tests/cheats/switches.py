@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tritonforge.profiling import correctness
+from tritonforge.profiling import correctness, verdict
 from tritonforge.profiling.correctness import Plan
 from tritonforge.profiling.verdict import Fault
 from tritonforge.sandbox.facts import Launched, Verification
@@ -120,6 +120,6 @@ SWITCHES: dict[str, Callable[[Patch], None]] = {
     "margins not compared": _without("broken"),
     "no accuracy": _without("accuracy"),
     "no audit": _no_audit,
-    "no share": lambda patch: patch.setattr(correctness, "DECOY_PCT", 1000.0),
+    "no share": lambda patch: patch.setattr(verdict, "DECOY_PCT", 1000.0),
     "launches taken for granted": _granted,
 }

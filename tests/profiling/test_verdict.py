@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from tritonforge.profiling import verdict
-from tritonforge.profiling.verdict import Fault, call_faults, missing_kernel, outside, repeat_fault, value_faults
+from tritonforge.profiling.verdict import (
+    Fault,
+    call_faults,
+    is_decoy,
+    missing_kernel,
+    outside,
+    repeat_fault,
+    value_faults,
+)
 from tritonforge.sandbox.facts import (
     BrokenMargin,
     CallFacts,
@@ -348,7 +356,7 @@ def test_work_outside_of_the_entrys_kernels_is_the_rest_of_the_devices_time():
 def test_a_kernel_with_a_long_name_is_known_in_the_records():
     long = OWN.model_copy(update={"symbol": "k" * 300})
     beside = outside(facts(launched=[long], activities=[work("k" * 200, 3.0)]))
-    assert beside == (0.0, 0.0, [])
+    assert (beside.pct, beside.us, beside.names) == (0.0, 0.0, [])
 
 
 def test_a_kernel_of_a_package_is_outside():
@@ -358,8 +366,28 @@ def test_a_kernel_of_a_package_is_outside():
 
 def test_without_a_recording_operations_are_told_the_most_frequent_first():
     operations = {f"aten.op{count}": count for count in range(1, 8)}
-    assert outside(facts(operations=operations)) == (None, 0.0, [f"aten.op{count}" for count in (7, 6, 5, 4, 3)])
+    beside = outside(facts(operations=operations))
+    assert (beside.pct, beside.us) == (None, 0.0)
+    assert beside.names == [f"aten.op{count}" for count in (7, 6, 5, 4, 3)]
 
 
 def test_a_device_that_did_nothing_has_no_share():
-    assert outside(facts(activities=[])) == (None, 0.0, [])
+    beside = outside(facts(activities=[]))
+    assert (beside.pct, beside.us, beside.names) == (None, 0.0, [])
+
+
+@pytest.mark.parametrize(
+    ("other_us", "touched", "decoy"),
+    [
+        (20.0, [True], False),
+        (50.0, [True], True),
+        (20.0, [False], True),
+        (20.0, [False, True], False),
+        (5.0, [False], False),
+    ],
+)
+def test_other_work_is_a_decoys_where_it_is_long_or_the_kernel_was_given_no_result(
+    other_us: float, touched: list[bool], decoy: bool
+):
+    done = [work("gemm", other_us), work("mine_0d1d", 1.0)]
+    assert is_decoy(outside(facts(activities=done, touched=touched))) is decoy
