@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .accuracy import accuracy, finiteness, rms, smaller
-from .differences import at_most, clusters, differing, named_tensors, parts, pieces
+from .differences import at_most, clusters, differing, fetched, named_tensors, parts, pieces
 
 __all__ = ["Rules", "accuracy", "compare", "differing", "finiteness", "rms"]
 
@@ -22,6 +22,8 @@ WIDE_STEPS = 64.0
 """The same for fp32 and fp64, where the order of a sum differs: one of 4,096 terms, one after the other, errs by 42."""
 SPREAD = 4.0
 """Standard deviations of a sum's rounding errors that are allowed."""
+EXACT = 2.0**53
+"""Doubles hold all smaller integers."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Rules:
         atol_scales: the i-th expected tensor's ``atol`` is multiplied by the i-th of these (1.0 where there are fewer),
             for inputs that change the scale of the outputs. Integers keep theirs.
         slacks: by place, what is added to a floating tensor's ``atol``: on inputs that magnify roundings.
+        roundings: by place, what the expected outputs' roundings add to ``atol``, of those that were compared with
+            before; what is found out is put in, so it belongs to one tree of expected outputs and one reduction.
     """
 
     tolerances: dict[str, dict[str, float]]
@@ -44,6 +48,7 @@ class Rules:
     reduction: float | None = None
     atol_scales: Sequence[float] = field(default=())
     slacks: Mapping[str, float] = field(default_factory=dict)
+    roundings: dict[str, float] = field(default_factory=dict)
 
 
 def compare(expected: Any, got: Any, rules: Rules, where: str = "output") -> list[dict[str, Any]]:
@@ -53,10 +58,26 @@ def compare(expected: Any, got: Any, rules: Rules, where: str = "output") -> lis
     with the tolerance that applied and, where elements are wrong, ``clusters``: where they lie along each dimension.
     """
     scales = dict(zip(named_tensors(expected, where), rules.atol_scales, strict=False))
-    return _compare(expected, got, rules, scales, where)
+    found = _compare(expected, got, rules, scales, where)
+    _fill([item for item in found if isinstance(item, _Pair)])
+    return [item.record if isinstance(item, _Pair) else item for item in found]
 
 
-def _compare(expected: Any, got: Any, rules: Rules, scales: dict[str, float], where: str) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pair:
+    """Two tensors of the same form, with elements, which are yet to be compared."""
+
+    record: dict[str, Any]
+    """To be filled in."""
+    shape: torch.Size
+    expected: torch.Tensor
+    """In one dimension, as is ``got``."""
+    got: torch.Tensor
+
+
+def _compare(
+    expected: Any, got: Any, rules: Rules, scales: dict[str, float], where: str
+) -> list[dict[str, Any] | _Pair]:
     if isinstance(expected, torch.Tensor):
         if not isinstance(got, torch.Tensor):
             return [_mismatch(where, f"expected a tensor, got {type(got).__name__}")]
@@ -110,7 +131,7 @@ def _scalar(number: float) -> torch.Tensor:
 
 def _compare_tensors(
     expected: torch.Tensor, got: torch.Tensor, rules: Rules, scale: float, where: str
-) -> dict[str, Any]:
+) -> dict[str, Any] | _Pair:
     if got.shape != expected.shape:
         return _mismatch(where, f"expected shape {tuple(expected.shape)}, got {tuple(got.shape)}")
     if got.dtype != expected.dtype:
@@ -120,7 +141,7 @@ def _compare_tensors(
     name = _name(expected.dtype)
     if name not in rules.tolerances:
         return _mismatch(where, f"no tolerance is known for {name}; give one in the task's TOLERANCE")
-    rtol, atol = rules.tolerances[name]["rtol"], _atol(expected, rules, scale)
+    rtol, atol = rules.tolerances[name]["rtol"], _atol(expected, rules, scale, where)
     if expected.is_floating_point() or expected.is_complex():
         atol += rules.slacks.get(where, 0.0)
     # Real and imaginary parts are compared one by one: a last dimension of two, (real, imaginary).
@@ -132,18 +153,7 @@ def _compare_tensors(
         "worst_index": None, "worst_expected": None, "worst_got": None,
         "not_finite_mismatches": 0, "finite_elements": 0, "clusters": [],
     }  # fmt: skip
-    if not flat.numel():
-        return record
-    worst = _summarize(record, flat, flat_got)
-    record.update(
-        worst_index=_position(worst, expected.shape),
-        worst_expected=_number(flat[worst]),
-        worst_got=_number(flat_got[worst]),
-    )
-    if record["wrong_elements"]:
-        wrong = torch.cat([_examine(e, g, rtol, atol).wrong for e, g in pieces(flat, flat_got)])
-        record["clusters"] = clusters(wrong, expected.shape)
-    return record
+    return _Pair(record, expected.shape, flat, flat_got) if flat.numel() else record
 
 
 def _steps(tensor: torch.Tensor) -> list[int]:
@@ -156,7 +166,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _atol(expected: torch.Tensor, rules: Rules, scale: float) -> float:
+def _atol(expected: torch.Tensor, rules: Rules, scale: float, where: str) -> float:
     """The absolute tolerance of an output.
 
     The error of a sum of n terms grows with sqrt(n) u, where u is the unit roundoff of the accumulation, that is of
@@ -174,14 +184,105 @@ def _atol(expected: torch.Tensor, rules: Rules, scale: float) -> float:
     atol = max(atol * scale, min(atol, limits.smallest_normal * limits.eps))
     if name in rules.own:
         return atol
+    if where not in rules.roundings:
+        rules.roundings[where] = _roundings(expected, rules.reduction)
+    return atol + rules.roundings[where]
+
+
+def _roundings(expected: torch.Tensor, reduction: float | None) -> float:
+    limits = torch.finfo(expected.dtype)
     wide = expected.dtype in (torch.float64, torch.complex128)
     steps = {1: 0.0, 2: NARROW_STEPS}.get(expected.element_size(), WIDE_STEPS)
     terms = steps * limits.eps
-    if rules.reduction is not None:
-        terms = max(terms, SPREAD * math.sqrt(rules.reduction) * (2.0**-53 if wide else 2.0**-24))
+    if reduction is not None:
+        terms = max(terms, SPREAD * math.sqrt(reduction) * (2.0**-53 if wide else 2.0**-24))
     added = terms * rms(expected)
     # Where some elements dwarf the rest (masks such as -1e9), the rest must not become arbitrary.
-    return atol + min(added, smaller(expected) / 4) if added else atol
+    return min(added, smaller(expected) / 4) if added else 0.0
+
+
+def _fill(pairs: list[_Pair]) -> None:
+    """Compare, and complete the records; one round trip for all pairs whose elements are finite and agree."""
+    tables = [[_agreement(pair.record, e, g) for e, g in pieces(pair.expected, pair.got)] for pair in pairs]
+    numbers = iter(fetched([row for table in tables for row in table]))
+    for pair, table in zip(pairs, tables, strict=True):
+        rows = [next(numbers) for _ in table]
+        if all(error < math.inf and rank <= 0 for rank, _, error, *_ in rows):
+            _agree(pair, rows)
+        else:
+            _disagree(pair)
+
+
+def _is_narrow(tensor: torch.Tensor) -> bool:
+    """Differences of such numbers lose nothing that matters in float32, and take half the time of float64."""
+    return tensor.is_floating_point() and tensor.element_size() <= 2 and tensor.dtype != torch.bfloat16
+
+
+def _is_exact(record: dict[str, Any], tensor: torch.Tensor) -> bool:
+    """Integers beyond 2^53 are not exact in double precision: without a tolerance they are compared as they are."""
+    return not tensor.is_floating_point() and not (record["rtol"] or record["atol"])
+
+
+def _agreement(record: dict[str, Any], exact_e: torch.Tensor, exact_g: torch.Tensor) -> torch.Tensor:
+    """Facts of elements that are finite and agree, on the device: how far the one that comes closest to its tolerance
+    lies beyond it, and its place; the largest error and the largest relative one; both values there.
+
+    Where an element is not finite the largest error isn't either, and where one is wrong the first number is positive;
+    the others then say nothing.
+    """
+    if _is_exact(record, exact_e):
+        differ = (exact_e != exact_g).any().to(torch.float64)
+        first = exact_e[0].to(torch.float64)
+        zero = torch.zeros_like(first)
+        return torch.stack([differ, zero, zero, zero, first, first])
+    wide = torch.float32 if _is_narrow(exact_e) else torch.float64
+    e, g = exact_e.to(wide), exact_g.to(wide)
+    size = e.abs()
+    error = (g - e).abs_()
+    rank, at = (error - (size * record["rtol"]).add_(record["atol"])).max(0)
+    relative = error / size
+    if exact_e.dtype == torch.float64:
+        # Here a quotient may be infinite that is none of zeros.
+        relative.masked_fill_(size == 0, 0.0)
+    else:
+        relative.nan_to_num_(0.0, 0.0)
+    return torch.stack([rank, at.to(torch.float64), error.max(), relative.max(), e.take(at), g.take(at)])
+
+
+def _agree(pair: _Pair, rows: list[list[float]]) -> None:
+    """Complete the record of tensors whose elements are finite and agree."""
+    start, worst, best = 0, 0, rows[0]
+    for (e,), row in zip(pieces(pair.expected), rows, strict=True):
+        if row[0] > best[0]:
+            worst, best = start, row
+        start += e.numel()
+    worst += int(best[1])
+    values = [
+        # A larger integer may not be what it was.
+        _number(flat[worst]) if abs(value) >= EXACT and not flat.is_floating_point() else value
+        for value, flat in zip(best[4:], (pair.expected, pair.got), strict=True)
+    ]
+    pair.record.update(
+        max_abs_error=at_most(max(row[2] for row in rows)),
+        max_rel_error=at_most(max(row[3] for row in rows)),
+        finite_elements=start,
+        worst_index=_position(worst, pair.shape),
+        worst_expected=values[0],
+        worst_got=values[1],
+    )
+
+
+def _disagree(pair: _Pair) -> None:
+    """Complete the record of any tensors."""
+    worst = _summarize(pair.record, pair.expected, pair.got)
+    pair.record.update(
+        worst_index=_position(worst, pair.shape),
+        worst_expected=_number(pair.expected[worst]),
+        worst_got=_number(pair.got[worst]),
+    )
+    if pair.record["wrong_elements"]:
+        wrong = [_examine(pair.record, e, g).wrong for e, g in pieces(pair.expected, pair.got)]
+        pair.record["clusters"] = clusters(torch.cat(wrong), pair.shape)
 
 
 class _Examined(NamedTuple):
@@ -198,10 +299,8 @@ class _Examined(NamedTuple):
     """How far beyond the tolerance: a wrong NaN or infinity outranks all, one that agrees comes last."""
 
 
-def _examine(exact_e: torch.Tensor, exact_g: torch.Tensor, rtol: float, atol: float) -> _Examined:
-    # Differences of such numbers lose nothing that matters in float32, and take half the time of float64.
-    narrow = exact_e.is_floating_point() and exact_e.element_size() <= 2 and exact_e.dtype != torch.bfloat16
-    wide = torch.float32 if narrow else torch.float64
+def _examine(record: dict[str, Any], exact_e: torch.Tensor, exact_g: torch.Tensor) -> _Examined:
+    wide = torch.float32 if _is_narrow(exact_e) else torch.float64
     e, g = exact_e.to(wide), exact_g.to(wide)
     size = e.abs()
     finite = size < math.inf
@@ -210,12 +309,11 @@ def _examine(exact_e: torch.Tensor, exact_g: torch.Tensor, rtol: float, atol: fl
     odd = not_finite & ~((e == g) | (e.isnan() & g.isnan()))
     error = (g - e).abs_().masked_fill_(not_finite, 0.0)
     size.masked_fill_(not_finite, 0.0)
-    # Integers beyond 2^53 are not exact in double precision: without a tolerance they are compared as they are,
-    # and those that differ do so by at least one.
-    differ = exact_e != exact_g if not exact_e.is_floating_point() and not (rtol or atol) else None
+    differ = exact_e != exact_g if _is_exact(record, exact_e) else None
     if differ is not None:
+        # They differ by at least one.
         error = torch.where(differ, error.clamp(min=1.0), error)
-    rank = error - (size * rtol).add_(atol)
+    rank = error - (size * record["rtol"]).add_(record["atol"])
     wrong = differ if differ is not None else (rank > 0) | odd
     relative = (error / size).masked_fill_(size == 0, 0.0)
     rank.masked_fill_(not_finite, -math.inf).masked_fill_(odd, math.inf)
@@ -224,7 +322,7 @@ def _examine(exact_e: torch.Tensor, exact_g: torch.Tensor, rtol: float, atol: fl
 
 def _summarize(record: dict[str, Any], expected: torch.Tensor, got: torch.Tensor) -> int:
     """Count into the record, in one round trip; the place of the element furthest beyond its tolerance."""
-    rows = [_facts(_examine(e, g, record["rtol"], record["atol"])) for e, g in pieces(expected, got)]
+    rows = [_facts(_examine(record, e, g)) for e, g in pieces(expected, got)]
     start, worst, best = 0, 0, -math.inf
     for (e,), (finite, odd, wrong, error, relative, rank, at) in zip(
         pieces(expected), torch.stack(rows).tolist(), strict=True

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from types import ModuleType
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from . import audit, contract, judge, reference, values, variants
 from .contract import describe
-from .differences import named_tensors
+from .differences import Pair, named_tensors, paired, resolved
 from .failures import Refused
 from .reference import call, pick
 
@@ -52,6 +53,8 @@ class Task:
         self._sizes: dict[str, float] = {}
         self.slacks: dict[str, float] = {}
         """By place, what is added to an output's absolute tolerance on these inputs."""
+        self._roundings: dict[str, float] = {}
+        """By place, what the roundings of the expected outputs add to it, as far as it is known."""
 
     def make_inputs(
         self,
@@ -105,8 +108,19 @@ class Task:
         self.clear()
         self._case, self._seed, self._variant = case, seed, variant
         varied = variants.vary(made, variant, scale)
-        self.inputs = variants.lay_out(varied, layout, self.description["in_place"], self._names())
+        self.inputs = variants.lay_out(varied, layout, self.description["in_place"], self._names)
         return self.inputs
+
+    def take_made(self, made: Any, other: Task) -> None:
+        """Make other contents of another's inputs the present ones."""
+        self.clear()
+        self._case, self._seed, self._variant = other._case, other._seed, "contents"
+        self.inputs = made
+
+    @property
+    def reference(self) -> Any:
+        """The task file's function."""
+        return self._module.reference
 
     def parameters(self, case: str) -> dict[str, Any]:
         """What `make_inputs` is called with for a case."""
@@ -211,7 +225,7 @@ class Task:
 
     def repeat(self, got: Any) -> list[dict[str, Any]]:
         """Where outputs differ, bit by bit, from those judged last."""
-        return _differing(self.got, got, "output")
+        return resolved([_paired(self.got, got, "output")])[0]
 
     def changed(self, after: Any) -> list[dict[str, Any]]:
         """Where the arguments differ, bit by bit, from those made; those that IN_PLACE names may.
@@ -220,17 +234,18 @@ class Task:
         """
         if isinstance(after, dict) != isinstance(self.inputs, dict) or not isinstance(after, dict | tuple | list):
             return [{"where": "inputs", "mismatch": f"inputs: a {type(after).__name__} came back"}]
-        names = self._names()
+        names = self._names
         before, now = (reference.arguments(side, names) for side in (self.inputs, after))
         if [place for place, _, _ in before] != [place for place, _, _ in now]:
             return [{"where": "inputs", "mismatch": f"inputs: {len(before)} went and {len(now)} others came back"}]
-        found: list[dict[str, Any]] = []
+        pairs: list[list[Any]] = []
         for (place, name, made), (_, _, other) in zip(before, now, strict=True):
             label = f"input[{place}]" if name is None else f"input {name}"
-            changed = [] if name in self.description["in_place"] else _differing(made, other, label)
-            gaps, other_gaps = (reference.mapped(side, variants.between) for side in (made, other))
-            found += changed or _differing(gaps, other_gaps, f"memory between the elements of {label}")
-        return found
+            pairs.append([] if name in self.description["in_place"] else _paired(made, other, label))
+            pairs.append(_gaps(made, other, f"memory between the elements of {label}"))
+        # All at once: each look at the device takes longer than to compare a small tensor.
+        found = resolved(pairs)
+        return [record for changed, gaps in zip(found[::2], found[1::2], strict=True) for record in changed or gaps]
 
     def impostors(self) -> list[str]:
         """Wrong programs whose outputs would be taken for the expected ones, by name."""
@@ -275,6 +290,8 @@ class Task:
                 reduction=contract.reduction(self._module, self._case) if self._case else None,
                 atol_scales=scales,
                 slacks=self.slacks,
+                # Known from the first comparison with the same outputs.
+                roundings=self._roundings if expected is self.expected else {},
             )
             records += judge.compare(part, other, rules, where)
         unknown = gots.keys() - dict(self._parts(expected)).keys()
@@ -307,15 +324,17 @@ class Task:
         position, bracket, rest = str(place).partition("[")
         if isinstance(self.inputs, dict):
             return str(place)
-        names = {str(i): name for i, name in enumerate(self._names())}
+        names = {str(i): name for i, name in enumerate(self._names)}
         return names.get(position, f"input[{position}]") + bracket + rest
 
     def _facts(self, aliased: list[bool]) -> dict[str, Any]:
+        self._roundings = {}
         outputs = [record for where, part in self._parts(self.expected) for record in judge.finiteness(part, where)]
         self._sizes = {record["where"]: record["rms"] for record in outputs}
         if self._variant == "random":
             self._typical[self._case] = self._sizes
-        return {"outputs": outputs, "aliased": aliased, "in_place": self.description["in_place"]}
+        size = values.size_bytes(self.expected)
+        return {"outputs": outputs, "aliased": aliased, "in_place": self.description["in_place"], "bytes": size}
 
     def _draw_upstream(self, outputs: Any) -> list[torch.Tensor | None]:
         self._upstream = reference.draw_upstream(outputs, self._seed + 1)
@@ -323,6 +342,7 @@ class Task:
             raise Refused("rejected", "task", "GRAD is True, but no output of the reference carries a gradient")
         return self._upstream
 
+    @functools.cached_property
     def _names(self) -> list[str]:
         """Names of the arguments as the reference has them."""
         return reference.parameter_names(getattr(self._module, "reference", None))
@@ -339,9 +359,24 @@ def _lies_in(tensor: torch.Tensor, owned: set[int]) -> bool:
     return tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in owned
 
 
-def _differing(one: Any, other: Any, where: str) -> list[dict[str, Any]]:
-    """`judge.differing`, another structure as a record with a ``mismatch``."""
+def _gaps(one: Any, other: Any, where: str) -> list[dict[str, Any] | Pair]:
+    """What lies between the elements of two arguments' tensors, leaf by leaf."""
+    both = (one, other)
+    if all(isinstance(side, torch.Tensor) and _is_dense(side) for side in both) and one.dtype == other.dtype:
+        return []
+    gaps, other_gaps = (reference.mapped(side, variants.between) for side in both)
+    return _paired(gaps, other_gaps, where)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether nothing lies in memory between a tensor's elements, as `variants.between` finds it."""
+    places = [size if stride else min(size, 1) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return values.size_bytes(tensor) <= math.prod(places) * tensor.element_size()
+
+
+def _paired(one: Any, other: Any, where: str) -> list[dict[str, Any] | Pair]:
+    """`paired`, another structure as a record with a ``mismatch``."""
     try:
-        return judge.differing(one, other, where)
+        return paired(one, other, where)
     except ValueError as error:
         return [{"where": where, "mismatch": str(error)}]

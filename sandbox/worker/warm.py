@@ -61,12 +61,13 @@ def use_everything() -> None:
     Raises:
         Exception: whatever goes wrong on a device or an installation that can't do this.
     """
-    from . import cupti, measure, share
+    from . import contents, cupti, measure, share
 
     touch_gpu()
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         values = torch.randn(LENGTH, device="cuda", dtype=dtype)
         judge_everything(values)
+        contents.Contents((values,), 0).make(1)
         # Opens cuBLAS, for references that multiply matrices.
         torch.mm(values.reshape(-1, 8), values.reshape(8, -1))
     shared = share.to_device(torch.zeros(share.INLINE_BYTES, dtype=torch.uint8, device="cuda"))
@@ -83,7 +84,7 @@ def use_everything() -> None:
 
 def judge_everything(values: torch.Tensor) -> None:
     """All comparisons of outputs of one type: right ones and wrong ones."""
-    from . import judge
+    from . import canary, judge
 
     exact, wrong = values.double(), values.clone()
     # Several, whose places have a step.
@@ -94,6 +95,13 @@ def judge_everything(values: torch.Tensor) -> None:
     judge.accuracy(exact, values, wrong, factor=None)
     judge.differing(values, wrong)
     judge.finiteness(values)
+    # What is not finite takes ways of its own.
+    special = values.clone()
+    special[0] = float("inf")
+    judge.finiteness(special)
+    judge.accuracy(special.double(), special, special, factor=None)
+    key = bytes(canary.KEY_BYTES)
+    canary.broken(torch.zeros((1, 2, canary.MARGIN), dtype=torch.uint8, device=values.device), key)
 
 
 def touch_gpu() -> None:
