@@ -10,9 +10,10 @@ import anyio
 from ..sandbox.errors import Stopped, rejected
 from ..sandbox.facts import Audit, CallFacts, Difference, Expected, Launched, OutputAccuracy, OutputComparison, Skipped
 from ..sandbox.outcome import Kind, Problem
+from ..sandbox.replies import Values
 from ..sandbox.task import Task
 from ..sandbox.wire import Wire
-from ..sandbox.workers import Call, KernelWorker, TaskWorker, Values
+from ..sandbox.workers import Call, KernelWorker, TaskWorker
 from .audit import blaming_baseline
 from .rounds import Plan, Round, rounds_of
 from .verdict import (

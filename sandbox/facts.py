@@ -134,6 +134,8 @@ class Expected(Wire):
     aliased: list[bool]
     """Per output tensor: whether it shares memory with an input."""
     in_place: list[str]
+    bytes: Annotated[int, Field(ge=0)] = 0
+    """That the output tensors span."""
 
 
 class Variant(Wire):
@@ -234,39 +236,6 @@ class Capture(NamedTuple):
     def text(self, launch: CapturedLaunch, stage: str) -> str:
         """An assembly text (``ttir``, ``ttgir``, ``llir`` or ``ptx``) of a launch."""
         return self.blobs[launch.assembly[stage]].decode("utf-8", errors="replace")
-
-
-class Sample(Wire):
-    """One timed call, from the device's own activity records."""
-
-    kernel_us: float
-    """Sum over the kernels and copies that the call put on the device."""
-    device_us: float
-    """First start to last end of these."""
-    activities: int
-
-
-class Block(Wire):
-    """A block of timed calls, each with a flushed L2."""
-
-    samples: list[Sample]
-    kernels: dict[str, float]
-    """Mean microseconds a call, by name of the kernel or copy."""
-    sm_clock_hz: float | None
-    """SM clock at the end of the block, from kernels that wait for a known number of cycles."""
-
-
-class FirstCall(Wire):
-    """The call before any other."""
-
-    first_call_s: float
-    """Compile and autotuning included."""
-
-
-class WarmUp(Wire):
-    """What the calls before the first block took."""
-
-    call_us: float
 
 
 class GpuFacts(Wire):

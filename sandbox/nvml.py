@@ -71,7 +71,7 @@ def devices() -> list[GpuDevice]:
     Raises:
         NvmlUnavailable: there is no driver to ask, or it does not answer.
     """
-    with _nvml("the GPUs of this machine") as nvml:
+    with library("the GPUs of this machine") as nvml:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         found = [
             GpuDevice(
@@ -112,7 +112,7 @@ def processes(uuid: str) -> list[GpuProcess]:
     Raises:
         NvmlUnavailable: there is no driver or no such GPU, or it does not tell.
     """
-    with _nvml(f"GPU {uuid}") as nvml:
+    with library(f"GPU {uuid}") as nvml:
         running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))
     return [GpuProcess(pid=it.pid, name=_command_name(it.pid), memory_bytes=it.usedGpuMemory) for it in running]
 
@@ -123,26 +123,20 @@ def memory_used_bytes(uuid: str) -> int:
     Raises:
         NvmlUnavailable: there is no driver or no such GPU, or it does not tell.
     """
-    with _nvml(f"GPU {uuid}") as nvml:
+    with library(f"GPU {uuid}") as nvml:
         return nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid)).used
 
 
-def _names(entry: str, device: GpuDevice) -> bool:
-    if entry.startswith("GPU-"):
-        return device.uuid.startswith(entry)
-    return entry.isdecimal() and int(entry) == device.index
-
-
-def _command_name(pid: int) -> str | None:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
 @contextlib.contextmanager
-def _nvml(asked: str) -> Generator[Any]:
-    """pynvml with NVML started; what it raises comes out as `NvmlUnavailable`, with what was asked for."""
+def library(asked: str) -> Generator[Any]:
+    """pynvml with NVML started, for what belongs to no function here.
+
+    Args:
+        asked: what the driver is to tell about, such as "GPU " and its uuid.
+
+    Raises:
+        NvmlUnavailable: there is no driver to ask; or what pynvml raised inside, with what was asked for.
+    """
     global _started
     try:
         # Only here: the server's start must not wait for it, and it has no types that a checker could use.
@@ -164,3 +158,16 @@ def _nvml(asked: str) -> Generator[Any]:
         raise NvmlUnavailable(f"the driver can't tell about {asked}: {error}", remedy) from error
     except pynvml.NVMLLibraryMismatchError as error:
         raise NvmlUnavailable(f"the driver is too old to tell about {asked}", "Install driver 535 or newer.") from error
+
+
+def _names(entry: str, device: GpuDevice) -> bool:
+    if entry.startswith("GPU-"):
+        return device.uuid.startswith(entry)
+    return entry.isdecimal() and int(entry) == device.index
+
+
+def _command_name(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

@@ -15,7 +15,7 @@ Starter = Callable[[], Awaitable[WorkerProcess]]
 
 
 class Gate:
-    """Spares are made ready side by side, but none while something is measured on their device."""
+    """Spares are made ready side by side; while something is measured on their device, only those that it waits for."""
 
     def __init__(self) -> None:
         self._making = 0
@@ -23,10 +23,14 @@ class Gate:
         self._changed = anyio.Condition()
 
     @asynccontextmanager
-    async def making(self) -> AsyncGenerator[None]:
-        """While a spare is being made."""
+    async def making(self, wanted: Callable[[], bool] = lambda: False) -> AsyncGenerator[None]:
+        """While a spare is being made.
+
+        Args:
+            wanted: whether someone waits for this one; asked again after `hurry`.
+        """
         async with self._changed:
-            while self._quiet:
+            while self._quiet and not wanted():
                 await self._changed.wait()
             self._making += 1
         try:
@@ -36,6 +40,11 @@ class Gate:
                 async with self._changed:
                     self._making -= 1
                     self._changed.notify_all()
+
+    async def hurry(self) -> None:
+        """Someone waits for a spare: it is made even now, as whoever measures is who waits."""
+        async with self._changed:
+            self._changed.notify_all()
 
     @asynccontextmanager
     async def quiet(self) -> AsyncGenerator[None]:
@@ -62,7 +71,7 @@ class Pool:
         self._gate = gate
         self._tasks = tasks
         self._ready: deque[WorkerProcess] = deque()
-        self._making = 0
+        self._making = self._underway = 0
         self._waiting: deque[object] = deque()
         self._failure: Stopped | None = None
         self._failures = 0
@@ -108,7 +117,10 @@ class Pool:
                         # For all who waited when it failed; whoever comes later has it tried again.
                         raise Stopped(self._failure.kind, self._failure.problem) from self._failure
                     self.fill()
-                await self._changed.wait()
+                changed = self._changed
+                if self._gate is not None:
+                    await self._gate.hurry()
+                await changed.wait()
         finally:
             self._waiting.remove(place)
             self._notify()
@@ -171,7 +183,7 @@ class Pool:
 
     async def _make(self) -> None:
         try:
-            self._ready.append(await self._made())
+            await self._made()
             self._failure = None
         except Stopped as stopped:
             self._failure = stopped
@@ -184,8 +196,18 @@ class Pool:
         self._changed.set()
         self._changed = anyio.Event()
 
-    async def _made(self) -> WorkerProcess:
+    async def _made(self) -> None:
         if self._gate is None:
-            return await self._start()
-        async with self._gate.making():
-            return await self._start()
+            self._ready.append(await self._start())
+            return
+        async with self._gate.making(self._is_waited_for):
+            self._underway += 1
+            try:
+                # In one step from underway to ready: in between, the gate would let another through.
+                self._ready.append(await self._start())
+            finally:
+                self._underway -= 1
+
+    def _is_waited_for(self) -> bool:
+        """Whether more wait than spares are ready or underway."""
+        return len(self._waiting) > len(self._ready) + self._underway

@@ -5,44 +5,34 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 """
 
 import contextlib
-import functools
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from pydantic import FiniteFloat, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from .errors import ProtocolViolation, Stopped
+from .ceiling_facts import CeilingFacts
+from .errors import Stopped
 from .executors.base import Executor, Job
 from .facts import (
     Audit,
-    Block,
     CallFacts,
     Capture,
     CapturedLaunch,
     Difference,
     Environment,
     Expected,
-    FirstCall,
     TargetFacts,
     Verification,
-    WarmUp,
 )
-from .outcome import Kind, Problem
-from .process import WorkerProcess
-from .protocol import Blob, Frame
+from .protocol import Frame
+from .replay_plan import Recorded, settled
+from .replies import Replies, Values, fields_of, malformed, values_of
 from .source import Source
 from .task import Task, parse_task
-from .trees import check_tree
+from .timed import TimedWorker
+from .timing_facts import TUNED_LIMIT, Tuned
 
-F = TypeVar("F")
 NEEDED_ASSEMBLY = frozenset({"ttgir", "ptx"})
-
-
-class Values(NamedTuple):
-    """Arguments or outputs on their way between workers: a JSON tree and raw tensor bytes, never looked into here."""
-
-    tree: Any
-    blobs: list[Blob]
 
 
 class Call(NamedTuple):
@@ -52,52 +42,7 @@ class Call(NamedTuple):
     facts: CallFacts
 
 
-@functools.cache
-def _adapter(form: type[F]) -> TypeAdapter[F]:
-    # Building one takes as long as a small comparison.
-    return TypeAdapter(form)
-
-
-class _Replies:
-    """Checks a reply's form once for both sides."""
-
-    def __init__(self, process: WorkerProcess) -> None:
-        self.process = process
-
-    def end(self) -> None:
-        """Its work is done: it may go while others are still being left, which wait for it only at the end."""
-        self.process.handle.kill()
-
-    @staticmethod
-    def checked(form: type[F], what: str, data: Any) -> F:
-        try:
-            return _adapter(form).validate_python(data)
-        except ValidationError as error:
-            raise _malformed(what, error) from error
-
-
-def _malformed(what: str, error: Exception) -> Stopped:
-    # pydantic's own text is long, and sends its reader to a manual.
-    found = error.errors() if isinstance(error, ValidationError) else []
-    wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in found[:3]) or str(error)
-    return Stopped(Kind.CHEATING, Problem(stage="worker", message=f"the worker's {what} is malformed: {wrong}"[:500]))
-
-
-def _values(frame: Frame) -> Values:
-    """What a worker passes on to another, of a form that the other can read."""
-    tree: Any = frame.fields.get("tree")
-    try:
-        check_tree(tree, len(frame.blobs))
-    except ProtocolViolation as error:
-        raise Stopped(Kind.CHEATING, Problem(stage="worker", message=str(error))) from error
-    return Values(tree, frame.blobs)
-
-
-def _fields(frame: Frame) -> dict[str, Any]:
-    return {name: value for name, value in frame.fields.items() if name != "ok"}
-
-
-class TaskWorker(_Replies):
+class TaskWorker(TimedWorker):
     """The trusted side. `load` comes first; `make_and_expect`, or `make_inputs` and `expect_from`, then `judge`."""
 
     async def load(self, source: Source) -> Task:
@@ -112,7 +57,7 @@ class TaskWorker(_Replies):
         try:
             return parse_task(frame.fields.get("task"))
         except ValidationError as error:
-            raise _malformed("task description", error) from error
+            raise malformed("task description", error) from error
 
     async def shrink(self, case: str, elements: int) -> dict[str, Any]:
         """Make a case's integer parameters smaller until its inputs have at most so many elements; the parameters."""
@@ -121,7 +66,7 @@ class TaskWorker(_Replies):
 
     async def audit(self, case: str, seed: int) -> Audit:
         """Whether a case can tell a right kernel from a wrong one; its reference is run several times."""
-        return self.checked(Audit, "audit", _fields(await self.process.request("audit", case=case, seed=seed)))
+        return self.checked(Audit, "audit", fields_of(await self.process.request("audit", case=case, seed=seed)))
 
     async def impostors(self) -> list[str]:
         """Wrong results that pass for the expected ones of the inputs made last."""
@@ -140,7 +85,7 @@ class TaskWorker(_Replies):
         slot: int = 0,
     ) -> Values:
         """Fresh inputs of a case; the task's worker keeps them, with what belongs to them, in one of two slots."""
-        return _values(await self._make("make_inputs", case, seed, variant, scale, layout, slacks, slot))
+        return values_of(await self._make("make_inputs", case, seed, variant, scale, layout, slacks, slot))
 
     async def make_and_expect(
         self,
@@ -155,7 +100,7 @@ class TaskWorker(_Replies):
     ) -> tuple[Values, Expected]:
         """Fresh inputs of a case, and the reference run on them."""
         frame = await self._make("make_and_expect", case, seed, variant, scale, layout, slacks, slot)
-        return _values(frame), self.checked(Expected, "expectation", frame.fields.get("expected"))
+        return values_of(frame), self.checked(Expected, "expectation", frame.fields.get("expected"))
 
     async def _make(
         self,
@@ -193,11 +138,59 @@ class TaskWorker(_Replies):
     async def expect_from(self, values: Values, *, slot: int = 0) -> Expected:
         """Take what a kernel's `call` gave as the expected outputs."""
         frame = await self.process.request("expect_from", values.blobs, tree=values.tree, slot=slot)
-        return self.checked(Expected, "expectation", _fields(frame))
+        return self.checked(Expected, "expectation", fields_of(frame))
+
+    async def make_alternatives(self, case: str, seeds: Sequence[int]) -> Values:
+        """Integer and boolean tensors of a case's inputs under other seeds; those in slot 0 must be the case's.
+
+        Left out are those of inputs that differ in more than their tensors' elements.
+        """
+        return values_of(await self.process.request("make_alternatives", case=case, seeds=list(seeds)))
+
+    async def keep_contents(self, seed: int | None) -> bool:
+        """From the inputs in slot 0, be ready for `vary`; whether their contents can differ at all."""
+        frame = await self.process.request("keep_contents", seed=seed)
+        return self.checked(bool, "contents", frame.fields.get("varies"))
+
+    async def vary(self, number: int, expected: Values | None = None) -> Expected:
+        """Put the inputs of slot 0 with other contents into slot 1, and expect what the reference makes of them.
+
+        Args:
+            number: of the contents, as in `TimedWorker.visit`.
+            expected: what another program made of them, where there is no reference.
+        """
+        if expected is None:
+            frame = await self.process.request("vary", number=number)
+        else:
+            frame = await self.process.request("vary_from", expected.blobs, tree=expected.tree, number=number)
+        return self.checked(Expected, "expectation", frame.fields.get("expected"))
+
+    async def judge_outputs(self, values: Values, *, slot: int = 0, exact: bool = False) -> Verification:
+        """Compare the outputs of a timed call with what was expected, every element.
+
+        Args:
+            values: the outputs.
+            slot: where what is expected is.
+            exact: run the reference in float64 as well, and measure errors against it.
+        """
+        frame = await self.process.request("judge_outputs", values.blobs, tree=values.tree, slot=slot, exact=exact)
+        return self.checked(Verification, "comparison", fields_of(frame))
+
+    async def time_reference(self, *, compiled: bool) -> None:
+        """From now on the reference is what is timed, on the inputs in slot 0, as it is or through torch.compile.
+
+        Raises:
+            Stopped: ``unsupported``, where it can't be compiled.
+        """
+        await self.process.request("time_reference", compiled=compiled)
+
+    async def ceilings(self) -> CeilingFacts:
+        """What this device reaches at best; takes some seconds."""
+        return self.checked(CeilingFacts, "ceilings", fields_of(await self.process.request("ceilings")))
 
     async def upstream(self, *, slot: int = 0) -> Values:
         """Gradients of the outputs, random, for a task that has its gradients checked."""
-        return _values(await self.process.request("upstream", slot=slot))
+        return values_of(await self.process.request("upstream", slot=slot))
 
     async def judge(self, values: Values, key: bytes, *, slot: int = 0) -> Verification:
         """Compare what a kernel's `call` gave with what was expected, every element, and look for what it did beside.
@@ -205,7 +198,7 @@ class TaskWorker(_Replies):
         ``key`` is the one that the call's margins were filled with.
         """
         frame = await self.process.request("judge", values.blobs, tree=values.tree, key=key.hex(), slot=slot)
-        return self.checked(Verification, "comparison", _fields(frame))
+        return self.checked(Verification, "comparison", fields_of(frame))
 
     async def repeat(self, values: Values, *, slot: int = 0) -> list[Difference]:
         """Compare the outputs of another call on the same inputs with those judged last, bit by bit."""
@@ -213,7 +206,7 @@ class TaskWorker(_Replies):
         return self.checked(list[Difference], "comparison", frame.fields.get("differing"))
 
 
-class KernelWorker(_Replies):
+class KernelWorker(TimedWorker):
     """The untrusted side. `load` comes first, then `set_inputs`, then any of the others."""
 
     async def load(self, source: Source, task: Task) -> None:
@@ -227,16 +220,6 @@ class KernelWorker(_Replies):
             in_place=task.in_place,
         )
 
-    async def set_inputs(self, values: Values, *, offset: int = 0, reuse: bool = False) -> None:
-        """Hand over the inputs of the next calls.
-
-        Args:
-            values: what the task's worker made.
-            offset: elements by which each tensor's storage is shifted.
-            reuse: put them where the inputs before lay, where the forms agree.
-        """
-        await self.process.request("set_inputs", values.blobs, tree=values.tree, offset=offset, reuse=reuse)
-
     async def capture(self) -> Capture:
         """Run the entry once under the capturing driver."""
         frame = await self.process.request("capture")
@@ -247,7 +230,7 @@ class KernelWorker(_Replies):
             and all(blob in range(len(texts)) for blob in launch.assembly.values())
             for launch in launches
         ):
-            raise _malformed("capture", ValueError("an assembly text is missing"))
+            raise malformed("capture", ValueError("an assembly text is missing"))
         return Capture(launches, texts)
 
     async def call(self, key: bytes | None = None, *, upstream: Values | None = None) -> Call:
@@ -263,40 +246,40 @@ class KernelWorker(_Replies):
             key=key.hex() if key is not None else None,
             upstream=upstream.tree if upstream is not None else None,
         )
-        fields = _fields(frame)
+        fields = fields_of(frame)
         fields.pop("tree", None)
-        return Call(_values(frame), self.checked(CallFacts, "call", fields))
+        return Call(values_of(frame), self.checked(CallFacts, "call", fields))
 
     async def run_once(self) -> None:
         """Run the entry once and wait for it; nothing is returned."""
         await self.process.request("run_once")
 
-    async def prepare(self, flush_bytes: int) -> None:
-        """Allocate what timing needs; ``flush_bytes`` are read between calls to empty L2."""
-        await self.process.request("prepare", flush_bytes=flush_bytes)
+    async def record(self) -> Recorded:
+        """What one call of the entry puts on the device, for a replayer; or why it can't be replayed."""
+        first, second = [await self._record(seed) for seed in (1, 2)]
+        return settled(first, second)
 
-    async def first_call(self) -> FirstCall:
-        """Compile and autotune."""
-        return self.checked(FirstCall, "first call", _fields(await self.process.request("first_call")))
+    async def _record(self, seed: int) -> Recorded:
+        frame = await self.process.request("record", seed=seed)
+        blobs: Any = frame.blobs
+        return self.checked(Recorded, "recording", {**fields_of(frame), "blobs": blobs})
 
-    async def warm_up(self, seconds: float, calls_limit: int) -> WarmUp:
-        """Call until time or count is reached."""
-        frame = await self.process.request("warm_up", seconds=seconds, calls_limit=calls_limit)
-        return self.checked(WarmUp, "warm-up", _fields(frame))
-
-    async def block(self, calls: int, number: int) -> Block:
-        """Time a block of calls; ``number`` chooses among the copies of the inputs."""
-        frame = await self.process.request("block", calls=calls, number=number)
-        return self.checked(Block, "block", _fields(frame))
-
-    async def call_times(self, calls: int) -> list[float]:
-        """Host call to completion, in microseconds."""
-        frame = await self.process.request("call_times", calls=calls)
-        return self.checked(list[FiniteFloat], "call times", frame.fields.get("call_us"))
+    async def tuned(self) -> list[Tuned]:
+        """What Triton's autotuner has chosen so far."""
+        frame = await self.process.request("tuned")
+        return self.checked(list[Tuned], "tuning", frame.fields.get("tuned"))[:TUNED_LIMIT]
 
     async def profile(self) -> None:
         """One call inside the range ``BIG_OP``."""
         await self.process.request("profile")
+
+
+class ReplayWorker(TimedWorker):
+    """A process of ours that launches recorded binaries: the file that they come from is never loaded in it."""
+
+    async def load_plan(self, recorded: Recorded) -> None:
+        """Get ready to carry out what `KernelWorker.record` found, which must be a plan."""
+        await self.process.request("load_plan", [*recorded.blobs], plan=recorded.fields(), in_place=[])
 
 
 @contextlib.asynccontextmanager
@@ -334,9 +317,16 @@ async def gpu_worker(
         yield KernelWorker(process)
 
 
+@contextlib.asynccontextmanager
+async def replay_worker(executor: Executor) -> AsyncGenerator[ReplayWorker]:
+    """A process that launches recorded binaries on the GPU."""
+    async with executor.submit(Job("replay", on_gpu=True)) as process:
+        yield ReplayWorker(process)
+
+
 async def probe(executor: Executor) -> Environment:
     """What the workers' interpreter has, or why it can't be used."""
     try:
-        return _Replies.checked(Environment, "environment", await executor.environment())
+        return Replies.checked(Environment, "environment", await executor.environment())
     except Stopped as stopped:
         return Environment(executable=executor.python, problem=stopped.problem)

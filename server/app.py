@@ -17,7 +17,7 @@ from .results import respond
 from .services import Services
 from .settings import Settings
 from .tools import benchmark, compile_kernel, hardware_spec, profile_ncu, run_correctness
-from .tools.parameters import Cases, Kernel, OptionalBaseline, Progress, TargetName, TaskFile
+from .tools.parameters import Against, Cache, Cases, Kernel, OptionalBaseline, Progress, TargetName, TaskFile
 
 NAME: Final = "tritonforge"
 INSTRUCTIONS: Final = """\
@@ -213,11 +213,20 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
         task: TaskFile,
         baseline: OptionalBaseline = None,
         cases: Cases = None,
+        against: Against = None,
+        cache: Cache = "cold",
     ) -> Annotated[CallToolResult, benchmark.BenchmarkResult]:
         return await respond(
             benchmark.BenchmarkResult,
             lambda: benchmark.benchmark(
-                services, _progress(context), kernel=kernel, task=task, baseline=baseline, cases=cases
+                services,
+                _progress(context),
+                kernel=kernel,
+                task=task,
+                baseline=baseline,
+                cases=cases,
+                against=against,
+                cache=cache,
             ),
             turn=services.evaluations,
         )

@@ -123,7 +123,7 @@ def _amount(word: str) -> float:
 _count.__name__, _amount.__name__ = f"whole number from 0 to {SPARES_LIMIT}", "number above 0"
 WORKER_OPTIONS: Final = (
     ("spares", _count, "workers kept ready for the CPU, and as many for Triton's interpreter (default: 2)"),
-    ("gpu-spares", _count, "workers kept ready on the GPU, about 0.6 GB of its memory each (default: 4)"),
+    ("gpu-spares", _count, "workers kept ready on the GPU, about 0.6 GB of its memory each (default: 6)"),
     ("idle-s", _amount, "seconds without use after which ready workers are ended (default: 600)"),
     ("memory-gb", _amount, "host memory that one worker may take (default: half of the machine's)"),
     ("gpu-memory-gb", _amount, "GPU memory that one worker may take (default: all of it)"),

@@ -12,11 +12,12 @@ from ..profiling.sanitizer.command import ENVIRONMENT, TOOLS, Tool, command, fin
 from ..profiling.sanitizer.report import CANDIDATE_FILE, Finding, Report, parse, printable, ranked
 from ..sandbox.errors import Stopped
 from ..sandbox.outcome import Kind, Problem
+from ..sandbox.replies import Values
 from ..sandbox.scratch import scratch_folder
 from ..sandbox.source import Source
 from ..sandbox.task import Task
 from ..sandbox.wire import Wire
-from ..sandbox.workers import TaskWorker, Values, gpu_worker
+from ..sandbox.workers import TaskWorker, gpu_worker
 from .services import Services
 
 FINDINGS_SHOWN: Final = 10

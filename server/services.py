@@ -4,11 +4,14 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 
+from ..profiling.hardware import ceilings
 from ..profiling.hardware.catalog import UnknownTarget, find_gpu, resolve_target
+from ..profiling.hardware.ceilings import Ceilings
 from ..profiling.hardware.model import Gpu, Target
 from ..sandbox import scratch
 from ..sandbox.errors import Stopped, rejected
@@ -18,7 +21,7 @@ from ..sandbox.executors.local import LocalExecutor
 from ..sandbox.facts import Environment, TargetFacts
 from ..sandbox.lease import Leases, Sharing, sharing
 from ..sandbox.outcome import Kind, Problem
-from ..sandbox.workers import probe
+from ..sandbox.workers import TaskWorker, probe
 from .artifacts import ArtifactStore
 from .audits import Audits
 from .settings import Settings
@@ -162,6 +165,20 @@ class Services:
             return resolve_target(name)
         except UnknownTarget as error:
             raise rejected("target", str(error)) from None
+
+    async def ceilings(self, device: Device, tasks: TaskWorker, torch: str | None) -> Ceilings:
+        """The highest rates that a GPU reaches: measured once, by a trusted worker, and kept in the state folder."""
+        folder = self.settings.state_dir / "ceilings"
+        known = await anyio.to_thread.run_sync(ceilings.load, folder, device.uuid)
+        if known is None:
+            facts = await tasks.ceilings()
+            now = datetime.now(UTC)
+            known = ceilings.known(facts, await self.gpu(), uuid=device.uuid, torch=torch, measured_at=now)
+            # A state folder that can't be written, or a device that others used, is no reason to fail: next time.
+            if known.undisturbed:
+                with contextlib.suppress(OSError):
+                    await anyio.to_thread.run_sync(ceilings.store, folder, known)
+        return known
 
     async def gpu(self) -> Gpu | None:
         """The catalogue's entry of this machine's GPU."""

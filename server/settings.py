@@ -25,7 +25,7 @@ class Settings(Wire):
     """Folders that sandboxed kernels and tasks may read, for what they import from them."""
     spares: int = 2
     """Workers kept ready for the CPU, and for Triton's interpreter."""
-    gpu_spares: int = 4
+    gpu_spares: int = 6
     """Workers kept ready on the GPU; each holds a CUDA context of about 0.5 GB."""
     idle_s: float = 600.0
     """Ready workers that nobody has used for so long are ended."""

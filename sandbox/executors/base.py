@@ -10,7 +10,7 @@ from ..isolation import Seal
 from ..process import WorkerProcess
 from ..wire import Wire
 
-Role = Literal["task", "capture", "interpret", "cuda"]
+Role = Literal["task", "capture", "interpret", "cuda", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Job:
     """What a worker is wanted for."""
 
     role: Role
-    """``task`` runs a task file; the others a kernel file: under the capturing driver, in Triton's interpreter, on a
-    GPU."""
+    """``task`` runs a task file, ``replay`` what was recorded of a kernel file; the others run a kernel file: under the
+    capturing driver, in Triton's interpreter, on a GPU."""
     on_gpu: bool = False
     """Its tensors live on a GPU."""
     target: dict[str, Any] | None = None

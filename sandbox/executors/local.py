@@ -39,7 +39,7 @@ LOST: Final = Problem(
 class LocalExecutor(Executor):
     """Keeps spares ready: ``spares`` for the CPU and for the interpreter, ``gpu_spares`` on a GPU."""
 
-    def __init__(self, host: Host, *, spares: int = 2, gpu_spares: int = 4, idle_s: float = 600.0) -> None:
+    def __init__(self, host: Host, *, spares: int = 2, gpu_spares: int = 6, idle_s: float = 600.0) -> None:
         self._host = host
         self.python = host.python
         self._sizes: dict[Flavor, int] = {"cpu": spares, "interpret": spares, "gpu": gpu_spares}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import load
 from .failures import Sources
+from .timed_side import TimedSide
 
 if TYPE_CHECKING:
     from .guard import Guards
@@ -23,7 +24,7 @@ ACTIVITIES_LIMIT = 64
 """Kernels, copies and fills that are told by name."""
 
 
-class KernelSide:
+class KernelSide(TimedSide):
     """A kernel file, the inputs that it was given, and what was recorded."""
 
     def __init__(self, role: str, device: str, target: dict[str, Any] | None, sources: Sources) -> None:
@@ -39,7 +40,6 @@ class KernelSide:
         self._before: Any = None
         """Outputs of the call before: while they live, the next call's can't lie in the same place."""
         self._recorder: Any = None
-        self._measurement: Any = None
 
     def do_load_kernel(
         self, blobs: list[Any], *, shown_as: str, origin: str | None, entry: str, in_place: list[str]
@@ -56,9 +56,10 @@ class KernelSide:
             interpreter.install()
         if self._role != "capture" and "torch" in sys.modules:
             # What watches it is there before the file's first line runs.
-            from . import guard, launches, reference, values  # noqa: F401
+            from . import guard, launches, reference, tuning, values  # noqa: F401
 
             launches.watch()
+            tuning.watch()
         with self._cuda():
             module = load.load_module(
                 blobs[0].decode(), name="kernel", shown_as=shown_as, stage="load", origin=origin, sources=self._sources
@@ -171,7 +172,7 @@ class KernelSide:
         totals: dict[str, dict[str, Any]] = {}
         for activity in recording.read():
             name = activity.name[:200]
-            if name not in totals and len(totals) == ACTIVITIES_LIMIT - 1:
+            if name not in totals and len(totals) >= ACTIVITIES_LIMIT - 1:
                 name = "others"
             total = totals.setdefault(name, {"name": name, "us": 0.0, "count": 0})
             total["us"] += (activity.stop_ns - activity.start_ns) / 1e3
@@ -186,32 +187,35 @@ class KernelSide:
         self._outputs(values.copy(self._inputs), None)
         return {}, []
 
-    def do_prepare(self, _: list[Any], *, flush_bytes: int) -> Reply:
-        from . import launches
-        from .measure import Measurement
+    def do_record(self, _: list[Any], *, seed: int) -> Reply:
+        """What one call of the entry puts on the device, for a replayer; or why it can't be replayed.
+
+        ``seed`` is that of the inputs' contents.
+        """
+        from . import launches, recording
+        from .contents import Contents
 
         self.stage = "run"
+        launches.unwatch()
+        with self._cuda():
+            # Another alternative for each seed, too.
+            inputs = Contents(self._inputs, seed, self._alternatives).make(seed)
+            return recording.record(self._entry, inputs, self._in_place, self._device)
+
+    def do_tuned(self, _: list[Any]) -> Reply:
+        """What Triton's autotuner chose."""
+        from . import tuning
+
+        self.stage = "run"
+        return {"tuned": tuning.report()}, []
+
+    def _before_timing(self) -> None:
+        from . import launches, tuning
+
         self._guards = self._before = None
         launches.reset()
         launches.unwatch()
-        self._measurement = Measurement(self._entry, self._inputs, self._in_place, flush_bytes)
-        return {}, []
-
-    def do_first_call(self, _: list[Any]) -> Reply:
-        self.stage = "run"
-        return self._measurement.first_call(), []
-
-    def do_warm_up(self, _: list[Any], *, seconds: float, calls_limit: int) -> Reply:
-        self.stage = "run"
-        return self._measurement.warm_up(seconds, calls_limit), []
-
-    def do_block(self, _: list[Any], *, calls: int, number: int) -> Reply:
-        self.stage = "run"
-        return self._measurement.block(calls, number), []
-
-    def do_call_times(self, _: list[Any], *, calls: int) -> Reply:
-        self.stage = "run"
-        return {"call_us": self._measurement.call_times(calls)}, []
+        tuning.unwatch()
 
     def do_profile(self, _: list[Any]) -> Reply:
         from .measure import profile_region

@@ -126,12 +126,16 @@ class Worker:
             values.release()
 
     def do_begin(self, _: list[Any], *, role: str, device: str, target: dict[str, Any] | None) -> Reply:
-        """What this worker is for: ``task``, ``capture``, ``interpret`` or ``cuda``."""
+        """What this worker is for: ``task``, ``capture``, ``interpret``, ``cuda`` or ``replay``."""
         self._role = role
         if role == "task":
             from .task_side import TaskSide
 
             self._side = TaskSide(device, self.sources)
+        elif role == "replay":
+            from .replay_side import ReplaySide
+
+            self._side = ReplaySide(device, self.sources)
         else:
             from .kernel_side import KernelSide
 

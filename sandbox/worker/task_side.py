@@ -9,13 +9,18 @@ from typing import Any
 import torch
 
 from . import canary, load, scaling, values
+from .contents import Contents, alternative, constants
 from .failures import Refused, Sources
 from .task import Task
+from .timed_side import TimedSide
 
 Reply = tuple[dict[str, Any], list[Any]]
 
+CEILINGS_S = 10.0
+"""What has not been measured by then stays unknown."""
 
-class TaskSide:
+
+class TaskSide(TimedSide):
     """A task, and what is known of its inputs made last: twice, so that the next are made while a kernel has the first.
 
     ``slot`` says which of the two a request means.
@@ -25,6 +30,7 @@ class TaskSide:
         self._device = device
         self._sources = sources
         self._slots: list[Task] = []
+        self._contents: Contents | None = None
         self.stage = "task"
 
     def do_load_task(self, blobs: list[Any], *, shown_as: str, origin: str | None) -> Reply:
@@ -81,6 +87,67 @@ class TaskSide:
         self.stage = "reference"
         return self._slots[slot].expect_from(self._decoded(_part(tree, "outputs"), blobs)), []
 
+    def do_make_alternatives(self, _: list[Any], *, case: str, seeds: list[int]) -> Reply:
+        """Integer and boolean inputs of a case under other seeds, where all else about its inputs is the same."""
+        self.stage = "inputs"
+        task, found = self._slots[0], list[Any]()
+        if constants(task.inputs):
+            made = (alternative(task.inputs, task.make_random(case, seed)) for seed in seeds)
+            found = [others for others in made if others is not None]
+        self._alternatives = found
+        return _encoded(found, "inputs", "make_inputs' result")
+
+    def do_keep_contents(self, _: list[Any], *, seed: int | None) -> Reply:
+        """From the inputs in slot 0, be ready for `do_vary`."""
+        self.stage = "inputs"
+        self._contents = Contents(self._slots[0].inputs, seed, self._alternatives)
+        return {"varies": self._contents.varies}, []
+
+    def do_vary(self, _: list[Any], *, number: int) -> Reply:
+        """The inputs of slot 0 with other contents in slot 1, and what the reference makes of them."""
+        task = self._varied(number)
+        self.stage = "reference"
+        return {"expected": task.expect()}, []
+
+    def do_vary_from(self, blobs: list[Any], *, tree: dict[str, Any], number: int) -> Reply:
+        """The same with another program's outputs as the expected ones."""
+        task = self._varied(number)
+        self.stage = "reference"
+        return {"expected": task.expect_from(self._decoded(_part(tree, "outputs"), blobs))}, []
+
+    def do_judge_outputs(self, blobs: list[Any], *, tree: dict[str, Any], slot: int, exact: bool) -> Reply:
+        """The outputs of a call alone: there was no margin around its tensors."""
+        task = self._slots[slot]
+        if exact:
+            self.stage = "reference"
+            task.expect_exact()
+        self.stage = "compare"
+        records, got = self._judged(task, _part(tree, "outputs"), blobs)
+        return {
+            "outputs": records,
+            "accuracy": [] if got is None else task.accuracy(got),
+            "changed": [],
+            "broken": [],
+        }, []
+
+    def do_time_reference(self, _: list[Any], *, compiled: bool) -> Reply:
+        """From now on the reference is what is timed, on the inputs in slot 0."""
+        self.stage = "reference"
+        task = self._slots[0]
+        self._entry, self._inputs, self._in_place = task.reference, task.inputs, task.description["in_place"]
+        if compiled:
+            from .compiled import compiled as compile_reference
+
+            self._entry = compile_reference(task.reference, task.inputs)
+        return {}, []
+
+    def do_ceilings(self, _: list[Any]) -> Reply:
+        """What this device reaches at best."""
+        from . import ceilings
+
+        self.stage = "worker"
+        return ceilings.measure(CEILINGS_S), []
+
     def do_upstream(self, _: list[Any], *, slot: int) -> Reply:
         self.stage = "reference"
         return _encoded(self._slots[slot].upstream(), "reference", "the outputs' gradients")
@@ -88,15 +155,10 @@ class TaskSide:
     def do_judge(self, blobs: list[Any], *, tree: dict[str, Any], key: str, slot: int) -> Reply:
         self.stage = "compare"
         task = self._slots[slot]
-        outputs = _part(tree, "outputs")
-        strays = values.strays(outputs, self._device.partition(":")[0])
         found: dict[str, Any] = {"outputs": [], "accuracy": [], "changed": [], "broken": []}
-        if strays:
-            message = f"output: {strays} of its tensors lie on the wrong device; expected {self._device}"
-            found["outputs"] = [{"where": "output", "mismatch": message}]
+        found["outputs"], got = self._judged(task, _part(tree, "outputs"), blobs)
+        if got is None:
             return found, []
-        got = self._decoded(outputs, blobs)
-        found["outputs"] = task.judge(got)
         found["accuracy"] = task.accuracy(got)
         found["changed"] = self._changed(task, _part(tree, "inputs"), blobs)
         found["broken"] = self._broken(_part(tree, "margins"), blobs, bytes.fromhex(key))
@@ -108,6 +170,22 @@ class TaskSide:
             return {"differing": self._slots[slot].repeat(self._decoded(_part(tree, "outputs"), blobs))}, []
         except ValueError as error:
             return {"differing": [{"where": "output", "mismatch": f"output: {error}"}]}, []
+
+    def _judged(self, task: Task, outputs: dict[str, Any], blobs: list[Any]) -> tuple[list[dict[str, Any]], Any]:
+        """The comparison's records, and the outputs; None where these lie on another device."""
+        strays = values.strays(outputs, self._device.partition(":")[0])
+        if strays:
+            message = f"output: {strays} of its tensors lie on the wrong device; expected {self._device}"
+            return [{"where": "output", "mismatch": message}], None
+        got = self._decoded(outputs, blobs)
+        return task.judge(got), got
+
+    def _varied(self, number: int) -> Task:
+        self.stage = "inputs"
+        assert self._contents is not None
+        base, task = self._slots
+        task.take_made(self._contents.make(number), base)
+        return task
 
     def _broken(self, tree: dict[str, Any], blobs: list[Any], key: bytes) -> list[dict[str, Any]]:
         margins = self._decoded(tree, blobs)

@@ -2,7 +2,7 @@
 them from the schema."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -36,5 +36,21 @@ TargetName = Annotated[
     Field(
         description="GPU to compile for: h100 (= h100-sxm), h100-pcie, h100-nvl, h200, gh200, h20, a100-sxm, ..., or "
         "an architecture such as sm_90. Default: this machine's GPU, else h100."
+    ),
+]
+
+Against = Annotated[
+    list[Literal["eager", "torch.compile"]] | None,
+    Field(
+        description="Time the task's reference beside the kernel: 'eager' as it is, 'torch.compile' compiled (takes "
+        "5 to 60 s more). Default: none.",
+        max_length=2,
+    ),
+]
+Cache = Annotated[
+    Literal["cold", "warm"],
+    Field(
+        description="'cold' empties L2 before each timed call; 'warm' does not, for kernels whose inputs were just "
+        "written. Default: cold."
     ),
 ]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from bench import Bench, Row, resident_kib, source
 
 from tritonforge.profiling.comparison import compare
 from tritonforge.profiling.statistics import median
-from tritonforge.profiling.timing import time_entry
 from tritonforge.sandbox.executors.local import LocalExecutor
 from tritonforge.sandbox.usage import tree
 from tritonforge.sandbox.workers import gpu_worker, task_worker
+from tritonforge.server.timed_case import CaseTimer
 
 
 async def idle_spares(bench: Bench) -> None:
@@ -37,18 +38,19 @@ async def idle_spares(bench: Bench) -> None:
                 gpu_worker(executor) as first,
                 gpu_worker(executor) as second,
             ):
-                spec = await tasks.load(source(name, "task"))
-                inputs = await tasks.make_inputs(case, 1)
+                task, kernel = source(name, "task"), source(name, "candidate")
+                spec = await tasks.load(task)
                 for worker in (first, second):
-                    await worker.load(source(name, "candidate"), spec)
-                    await worker.set_inputs(inputs)
+                    await worker.load(kernel, spec)
                 for run in (1, 2):
                     for spares in (0, beside):
                         await (pool.drain() if spares == 0 else pool.filled())
-                        timing = await time_entry(first, second)
-                        found = compare(timing.pairs)
+                        async with AsyncExitStack() as stack:
+                            timer = CaseTimer(executor, stack, spec, task, tasks, [(kernel, first), (kernel, second)])
+                            timed = await timer.time(await timer.start(case))
+                        found = compare(timed.groups)
                         rows.append([
-                            f"{name} {case}", str(spares), str(run), f"{median(timing.candidate.device_us):.2f}",
+                            f"{name} {case}", str(spares), str(run), f"{median(timed.candidate.device_us()):.2f}",
                             f"{found.ratio:.4f} [{found.ratio_low:.4f}, {found.ratio_high:.4f}]", found.comparison,
                         ])  # fmt: skip
     header = ["kernel", "idle spares", "run", "device_us", "A/A ratio", "comparison"]

@@ -26,8 +26,6 @@ from idle import idle_server, idle_spares
 from tritonforge.profiling.comparison import compare
 from tritonforge.profiling.correctness import check_case
 from tritonforge.profiling.rounds import ONCE, Plan
-from tritonforge.profiling.timing import Plan as Timing
-from tritonforge.profiling.timing import time_entry
 from tritonforge.sandbox import nvml
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
@@ -39,32 +37,34 @@ from tritonforge.sandbox.outcome import Kind
 from tritonforge.sandbox.source import Source
 from tritonforge.sandbox.usage import tree
 from tritonforge.sandbox.workers import gpu_worker, task_worker
+from tritonforge.server.timed_case import CaseTimer
 
 CASES = {"sin": "large", "softmax": "train", "matmul": "square"}
-HUNDRED_PAIRS = Timing(blocks=10, calls_per_block=5, warm_up_s=0.02, warm_up_calls=20, call_times=5)
 SEEDS = 3
 
 
 async def evaluate(executor: Executor, name: str, case: str, *, clocked: bool = True) -> tuple[float, float, str]:
-    """Compile, correctness on three seeds, 100 timed pairs against the baseline: wall time, compile time, verdict."""
+    """Compile, correctness on three seeds, timed against the baseline until it is decided: wall time, compile time,
+    verdict."""
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(task_worker(executor, on_gpu=True))
         candidate = await stack.enter_async_context(gpu_worker(executor))
         baseline = await stack.enter_async_context(gpu_worker(executor))
-        spec = await tasks.load(source(name, "task"))
-        await candidate.load(source(name, "candidate", clocked=clocked), spec)
-        await baseline.load(source(name, "baseline", clocked=clocked), spec)
+        task = source(name, "task")
+        spec = await tasks.load(task)
+        kernels = [(source(name, "candidate", clocked=clocked), candidate)]
+        kernels.append((source(name, "baseline", clocked=clocked), baseline))
+        for text, worker in kernels:
+            await worker.load(text, spec)
         found = await check_case(case, Plan(SEEDS, repeats=1, structured=False), spec, tasks, candidate)
         assert found.kind is Kind.OK, found
-        inputs = await tasks.make_inputs(case, 1)
-        await baseline.set_inputs(inputs)
-        await candidate.set_inputs(inputs)
-        verdict = compare((await time_entry(candidate, baseline, HUNDRED_PAIRS)).pairs)
+        timer = CaseTimer(executor, stack, spec, task, tasks, kernels)
+        verdict = compare((await timer.time(await timer.start(case))).groups)
         wall = time.perf_counter() - started
         printed = candidate.process.stdout.text() + baseline.process.stdout.text()
     compile_s = sum(float(found) for found in re.findall(r"COMPILE ([\d.e-]+)", printed))
-    return wall, compile_s, f"{verdict.comparison} {verdict.ratio:.3f}"
+    return wall, compile_s, f"{verdict.comparison} {verdict.ratio:.3f}, {verdict.samples // 2} pairs"
 
 
 async def job_to_code(bench: Bench) -> None:
@@ -128,7 +128,7 @@ async def evaluations(bench: Bench) -> None:
         "kernel", "warm, s", "of it Triton's compile", "beyond compile, s (wanted <= 0.4)", "cold processes, s",
         "cold / warm beyond compile (wanted >= 10)", "KernelBench, s", "KernelBench / warm", "last verdict",
     ]  # fmt: skip
-    bench.table("One evaluation of a new source: compile, 3 seeds, 100 timed pairs", header, rows)
+    bench.table("One evaluation of a new source: compile, 3 seeds, timed until it is decided", header, rows)
 
 
 def peer_seconds(peer: Path, name: str, case: str) -> float:

@@ -11,7 +11,8 @@ from tritonforge.profiling import correctness, verdict
 from tritonforge.profiling.correctness import Plan
 from tritonforge.profiling.verdict import Fault
 from tritonforge.sandbox.facts import Launched, Verification
-from tritonforge.sandbox.workers import Call, KernelWorker, Values
+from tritonforge.sandbox.replies import Values
+from tritonforge.sandbox.workers import Call, KernelWorker
 from tritonforge.server import audits
 from tritonforge.server.tools import run_correctness
 

@@ -9,7 +9,8 @@ from tritonforge.profiling.audit import audit_case, require_sound
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.facts import Audit, CallFacts, Difference, Expected
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker, Values
+from tritonforge.sandbox.replies import Values
+from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker
 
 pytestmark = pytest.mark.anyio
 

@@ -27,7 +27,8 @@ from tritonforge.sandbox.facts import (
     Verification,
 )
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker, Values
+from tritonforge.sandbox.replies import Values
+from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker
 
 pytestmark = pytest.mark.anyio
 

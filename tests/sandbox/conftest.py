@@ -26,10 +26,11 @@ from tritonforge.sandbox.isolation import WORKER_FOLDER, Seal
 from tritonforge.sandbox.limits import Limits
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.process import WorkerProcess
+from tritonforge.sandbox.replies import Values
 from tritonforge.sandbox.source import Source
 from tritonforge.sandbox.spares import Preloader, start_preloader
 from tritonforge.sandbox.task import Task
-from tritonforge.sandbox.workers import KernelWorker, Values
+from tritonforge.sandbox.workers import KernelWorker
 
 H100 = TargetFacts(
     name="h100-sxm", capability=90, sm_count=132, shared_bytes_per_block=232_448, registers_per_sm=65_536

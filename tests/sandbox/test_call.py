@@ -12,8 +12,9 @@ from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.facts import Verification
 from tritonforge.sandbox.outcome import Kind
+from tritonforge.sandbox.replies import Values
 from tritonforge.sandbox.source import Source
-from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker, Values, interpreter_worker, task_worker
+from tritonforge.sandbox.workers import Call, KernelWorker, TaskWorker, interpreter_worker, task_worker
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,8 @@ from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.facts import Capture, TargetFacts
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import KernelWorker, Values, capture_worker
+from tritonforge.sandbox.replies import Values
+from tritonforge.sandbox.workers import KernelWorker, capture_worker
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,8 @@ import pytest
 from tests.sandbox.conftest import FIND_SOCKET, SHORT_S, Load, Start, open_descriptors, outcome
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.outcome import Kind
-from tritonforge.sandbox.workers import KernelWorker, Values
+from tritonforge.sandbox.replies import Values
+from tritonforge.sandbox.workers import KernelWorker
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""The gate before pools: nothing is made while it is quiet, and nobody holds it up for ever."""
+"""The gate before pools: while it is quiet only what is waited for is made, and nobody holds it up for ever."""
 
 import anyio
 import pytest
@@ -19,14 +19,62 @@ async def test_spares_are_made_side_by_side() -> None:
         assert pool.ready == 3
 
 
-async def test_nothing_is_made_while_it_is_quiet() -> None:
+async def test_nothing_that_nobody_waits_for_is_made_while_it_is_quiet() -> None:
+    maker, gate = Maker(), Gate()
+    async with open_pool(maker, size=2, gate=gate) as (pool, _):
+        async with gate.quiet():
+            pool.fill()
+            await everybody_waits()
+            assert (maker.begun, pool.busy) == (0, True)
+        await everybody_waits()
+        assert pool.ready == 2
+
+
+async def test_one_that_is_waited_for_is_made_while_it_is_quiet_and_no_others() -> None:
     maker, gate = Maker(), Gate()
     async with open_pool(maker, size=2, gate=gate) as (pool, takes):
         async with gate.quiet():
             await takes.begin("a")
-            assert (maker.begun, pool.busy) == (0, True)
+            assert (takes.numbers, maker.begun, pool.ready) == ({"a": 0}, 1, 0)
+            await takes.begin("b")
+            assert (takes.numbers, maker.begun, pool.ready) == ({"a": 0, "b": 1}, 2, 0)
         await everybody_waits()
-        assert (takes.numbers, pool.ready) == ({"a": 0}, 2)
+        assert (maker.begun, pool.ready) == (4, 2)
+
+
+async def test_as_many_are_made_while_it_is_quiet_as_wait_at_a_time() -> None:
+    maker, gate = Maker(at_once=False), Gate()
+    async with open_pool(maker, size=2, gate=gate) as (pool, takes):
+        async with gate.quiet():
+            await takes.begin("a", "b", "c")
+            assert maker.begun == 3
+            await maker.finish()
+            assert (takes.numbers, maker.begun) == ({"a": 0}, 3)
+            await maker.finish(2)
+            assert (takes.numbers, maker.begun, pool.ready) == ({"a": 0, "b": 1, "c": 2}, 3, 0)
+        await everybody_waits()
+        assert maker.begun == 5
+
+
+async def test_one_that_was_begun_before_and_held_up_is_let_through_when_somebody_comes_to_wait() -> None:
+    maker, gate = Maker(), Gate()
+    async with open_pool(maker, size=1, gate=gate) as (pool, takes), gate.quiet():
+        pool.fill()
+        await everybody_waits()
+        assert maker.begun == 0
+        await takes.begin("a")
+        assert (takes.numbers, maker.begun) == ({"a": 0}, 1)
+
+
+async def test_a_failure_while_it_is_quiet_lets_no_other_through() -> None:
+    maker, gate = Maker(), Gate()
+    async with open_pool(maker, size=0, gate=gate) as (_, takes), gate.quiet():
+        maker.failure = refusal("no memory")
+        await takes.begin("a")
+        assert (takes.failed, maker.begun) == (["a"], 1)
+        maker.failure = None
+        await takes.begin("b")
+        assert (takes.numbers, maker.begun) == ({"b": 0}, 2)
 
 
 async def test_those_that_are_ready_are_given_while_it_is_quiet() -> None:
@@ -58,9 +106,9 @@ async def test_quiet_waits_for_what_is_being_made() -> None:
         assert not is_quiet.is_set()
         await maker.finish()
         assert is_quiet.is_set()
-        # What has become necessary meanwhile waits until it is over.
+        # One is ready for whoever comes; filling up behind them waits until it is over.
         await takes.begin("b")
-        assert maker.begun == 2
+        assert (takes.numbers, maker.begun) == ({"a": 0, "b": 1}, 2)
         over.set()
         await everybody_waits()
         assert maker.begun == 3
@@ -69,32 +117,40 @@ async def test_quiet_waits_for_what_is_being_made() -> None:
 
 
 async def test_who_waits_for_quiet_keeps_more_from_being_made() -> None:
-    maker, gate = Maker(at_once=False), Gate()
+    maker, other_maker, gate = Maker(at_once=False), Maker(), Gate()
+    was_quiet = anyio.Event()
 
     async def measure() -> None:
         async with gate.quiet():
-            assert maker.begun == 1
+            assert (maker.begun, other_maker.begun) == (1, 0)
+            was_quiet.set()
 
-    async with open_pool(maker, size=0, gate=gate) as (_, takes), anyio.create_task_group() as tasks:
+    async with (
+        open_pool(maker, size=0, gate=gate) as (_, takes),
+        open_pool(other_maker, size=1, gate=gate) as (other, _),
+        anyio.create_task_group() as tasks,
+    ):
         await takes.begin("a")
         tasks.start_soon(measure)
         await everybody_waits()
-        await takes.begin("b")
-        assert maker.begun == 1
+        other.fill()
+        await everybody_waits()
+        assert other_maker.begun == 0
         await maker.finish()
-        assert maker.begun == 2
+        assert was_quiet.is_set()
+        assert other_maker.begun == 1
 
 
 async def test_two_may_be_quiet_at_a_time() -> None:
     maker, gate = Maker(), Gate()
-    async with open_pool(maker, size=1, gate=gate) as (_, takes):
+    async with open_pool(maker, size=1, gate=gate) as (pool, _):
         async with gate.quiet():
             async with gate.quiet():
-                await takes.begin("a")
+                pool.fill()
             await everybody_waits()
             assert maker.begun == 0
         await everybody_waits()
-    assert maker.begun == 2
+    assert maker.begun == 1
 
 
 async def test_waiting_for_quiet_can_be_cancelled_and_leaves_nothing_stuck() -> None:
@@ -117,9 +173,11 @@ async def test_waiting_for_quiet_can_be_cancelled_and_leaves_nothing_stuck() -> 
 async def test_what_waits_to_be_made_can_be_cancelled_and_leaves_nothing_stuck() -> None:
     gate = Gate()
     async with gate.quiet():
-        async with open_pool(Maker(), gate=gate) as (pool, takes):
-            await takes.begin("a")
-        assert (takes.got, pool.busy) == ({}, False)
+        async with open_pool(Maker(), gate=gate) as (pool, _):
+            pool.fill()
+            await everybody_waits()
+            assert pool.busy
+        assert (pool.ready, pool.busy) == (0, False)
     with anyio.fail_after(PATIENCE_S):
         async with gate.making(), gate.making():
             pass

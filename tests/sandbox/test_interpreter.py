@@ -12,7 +12,8 @@ from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.protocol import Blob
-from tritonforge.sandbox.workers import Call, KernelWorker, Values, interpreter_worker
+from tritonforge.sandbox.replies import Values
+from tritonforge.sandbox.workers import Call, KernelWorker, interpreter_worker
 
 pytestmark = pytest.mark.anyio
 

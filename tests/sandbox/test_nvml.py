@@ -229,6 +229,18 @@ def test_a_driver_older_than_the_library_is_told_so(ask: Callable[[], object], d
         ask()
 
 
+def test_what_is_asked_elsewhere_fails_with_what_was_asked_for(driver: FakeNvml) -> None:
+    driver.failure = NVMLError_Unknown("Unknown Error")
+    with pytest.raises(NvmlUnavailable, match="tell about its fan: Unknown Error"), nvml.library("its fan") as library:
+        library.nvmlDeviceGetCount()
+
+
+def test_what_is_no_failure_of_the_driver_passes_through(driver: FakeNvml) -> None:
+    with pytest.raises(ZeroDivisionError), nvml.library("its fan"):
+        raise ZeroDivisionError
+    assert driver.starts == 1
+
+
 def test_nvml_starts_once_for_all_questions(driver: FakeNvml) -> None:
     ask_devices()
     ask_processes()

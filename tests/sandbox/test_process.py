@@ -12,8 +12,9 @@ from tests.sandbox.light import all_end, processes
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.end import abandon
 from tritonforge.sandbox.outcome import Kind
+from tritonforge.sandbox.replies import Values
 from tritonforge.sandbox.source import read_source
-from tritonforge.sandbox.workers import KernelWorker, Values
+from tritonforge.sandbox.workers import KernelWorker
 
 pytestmark = pytest.mark.anyio
 FORK = """\

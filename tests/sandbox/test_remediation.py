@@ -1,11 +1,13 @@
 """What a worker's exception, death or silence means."""
 
+import re
 import signal
 from typing import Any
 
 import pytest
 
 from tritonforge.sandbox.advice import ADVICE
+from tritonforge.sandbox.isolation import WORKER_FOLDER
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.remediation import (
     OUTPUT_SHOWN,
@@ -20,10 +22,23 @@ FAILURE: dict[str, Any] = {
     "message": "odd", "file": "kernel.py", "line": 7, "excerpt": ">    7 | raise ValueError('odd')",
 }  # fmt: skip
 OPERATIONS = [
-    "start", "begin", "probe_device", "load_task", "shrink", "audit", "impostors", "make_inputs", "work",
-    "expect_exact", "expect_from", "upstream", "judge", "repeat", "load_kernel", "set_inputs", "capture", "call",
-    "run_once", "prepare", "first_call", "warm_up", "block", "call_times", "profile",
+    "start", "begin", "probe_device", "load_task", "shrink", "audit", "impostors", "make_inputs", "make_and_expect",
+    "work", "expect_exact", "expect_from", "upstream", "judge", "repeat", "load_kernel", "set_inputs", "capture",
+    "call", "run_once", "prepare", "first_call", "lay_out", "visit", "outputs", "call_times", "graph_floor", "record",
+    "tuned", "load_plan", "make_alternatives", "set_alternatives",
+    "keep_contents", "vary", "vary_from", "judge_outputs", "time_reference", "ceilings",
+    "profile",
 ]  # fmt: skip
+
+
+def test_every_request_that_a_worker_answers_is_among_the_operations() -> None:
+    answered = {
+        name
+        for path in WORKER_FOLDER.glob("*.py")
+        for name in re.findall(r"^    def do_(\w+)\(", path.read_text(), re.M)
+    }
+    assert len(answered) > 30
+    assert answered <= set(OPERATIONS)
 
 
 def explained(**changed: Any) -> tuple[Kind, Problem]:

@@ -14,15 +14,9 @@ from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind
 from tritonforge.sandbox.protocol import SharedBlob
+from tritonforge.sandbox.replies import Values
 from tritonforge.sandbox.source import Source, read_source
-from tritonforge.sandbox.workers import (
-    KernelWorker,
-    TaskWorker,
-    Values,
-    capture_worker,
-    interpreter_worker,
-    task_worker,
-)
+from tritonforge.sandbox.workers import KernelWorker, TaskWorker, capture_worker, interpreter_worker, task_worker
 
 pytestmark = pytest.mark.anyio
 TASK = """\

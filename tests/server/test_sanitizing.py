@@ -22,9 +22,9 @@ from tritonforge.sandbox.isolation import WORKER_FOLDER
 from tritonforge.sandbox.limits import Limits
 from tritonforge.sandbox.outcome import Kind
 from tritonforge.sandbox.process import WorkerProcess
+from tritonforge.sandbox.replies import Values
 from tritonforge.sandbox.source import Source
 from tritonforge.sandbox.task import Task
-from tritonforge.sandbox.workers import Values
 from tritonforge.server import sanitizing
 from tritonforge.server.sanitizing import FINDINGS_SHOWN, SanitizerReport, sanitize
 

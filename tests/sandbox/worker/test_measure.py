@@ -1,6 +1,6 @@
 # pyright: basic
 # The worker's modules have no name that a type checker could resolve: they are loaded from their folder.
-"""Which device activities belong to a timed call, from CUPTI's records: no GPU is needed to tell."""
+"""Which device activities belong to a timed call, which to none, and what clock the device ran at."""
 
 import ctypes
 import importlib
@@ -33,18 +33,23 @@ def records(measure, cupti):
         activity("late", 730, 740, 6, None),
         activity("flush", 750, 1190, 7, None), mark(1192, 8),
         activity("first", 1200, 1310, 9, None), activity("second", 1310, 1380, 10, None), mark(1385, 11),
-        activity("spin", 1400, 1500, 12, None), activity("spin", 1600, 1900, 13, None),
+        activity("spin_kernel(long)", 1400, 1500, 12, None), activity("spin_kernel(long)", 1600, 1900, 13, None),
     ]  # fmt: skip
 
 
 def test_a_call_has_the_activities_between_its_marks(measure, records):
-    calls, _ = measure._between_marks(records)
+    calls, _, _ = measure._between_marks(records)
     assert [[activity.name for activity in call] for call in calls] == [["first", "second"]] * 2
 
 
+def test_what_runs_between_one_call_and_the_next_is_kept_apart(measure, records):
+    _, between, _ = measure._between_marks(records)
+    assert [[activity.name for activity in gap] for gap in between] == [["late", "flush"]]
+
+
 def test_what_comes_after_the_last_mark_is_kept_apart(measure, records):
-    _, after = measure._between_marks(records)
-    assert [activity.name for activity in after] == ["spin", "spin"]
+    _, _, after = measure._between_marks(records)
+    assert [activity.name for activity in after] == ["spin_kernel(long)"] * 2
 
 
 def test_times_are_summed_and_spanned_in_microseconds(measure, records):
@@ -61,7 +66,7 @@ def test_kernels_are_averaged_over_the_calls(measure, records):
 def test_a_fill_of_another_size_is_part_of_the_call(measure, cupti):
     mark = cupti.Activity("Memset", 0, 1, 1, measure.MARK_BYTES)
     fill = cupti.Activity("Memset", 2, 4, 2, 4096)
-    calls, _ = measure._between_marks([mark, fill, mark._replace(correlation=3)])
+    calls, _, _ = measure._between_marks([mark, fill, mark._replace(correlation=3)])
     assert [measure._sample(call)["activities"] for call in calls] == [1]
 
 
@@ -72,7 +77,7 @@ def test_a_call_that_puts_nothing_on_the_device_has_no_activity(measure, cupti):
 
 
 def test_without_marks_there_are_no_samples(measure):
-    assert measure._between_marks([]) == ([], [])
+    assert measure._between_marks([]) == ([], [], [])
 
 
 def test_a_call_whose_second_mark_was_lost_is_no_sample(measure, records):
@@ -80,19 +85,41 @@ def test_a_call_whose_second_mark_was_lost_is_no_sample(measure, records):
     assert len(measure._between_marks(lost)[0]) == 1
 
 
-def test_the_clock_is_told_by_the_difference_of_two_waits(measure, cupti):
+@pytest.fixture(scope="module")
+def spins(measure, cupti):
+    """The two waits at 1.5 GHz, each longer by what starting and ending a kernel takes."""
     short, long = measure.SPIN_CYCLES
-    overhead_ns = 1500
-    spins = [
-        cupti.Activity("spin", 100, 100 + short / 1.5 + overhead_ns, 1, None),
-        cupti.Activity("spin", 90_000, 90_000 + long / 1.5 + overhead_ns, 2, None),
+    return [
+        cupti.Activity("spin_kernel(long)", 100, 100 + short / 1.5 + 1500, 1, None),
+        cupti.Activity("spin_kernel(long)", 90_000, 90_000 + long / 1.5 + 1500, 2, None),
     ]
+
+
+def test_the_clock_is_told_by_the_difference_of_two_waits(measure, spins):
     assert measure._clock_hz(spins) == pytest.approx(1.5e9)
 
 
-def test_a_clock_that_was_not_recorded_is_unknown(measure, cupti):
+def test_what_else_runs_behind_the_calls_changes_no_clock(measure, cupti, spins):
+    other = cupti.Activity("late", 95_000, 99_000, 3, None)
+    assert measure._clock_hz([other, *spins, other]) == pytest.approx(1.5e9)
+
+
+def test_a_clock_that_was_not_recorded_is_unknown(measure, spins):
     assert measure._clock_hz([]) is None
-    assert measure._clock_hz([cupti.Activity("spin", 0, 9, 1, None)]) is None
+    assert measure._clock_hz(spins[:1]) is None
+    assert measure._clock_hz([*spins, spins[0]]) is None
+
+
+def test_waits_of_the_same_length_tell_no_clock(measure, spins):
+    assert measure._clock_hz([spins[0], spins[0]]) is None
+
+
+def test_of_very_many_kernels_the_rest_is_told_together(measure, cupti):
+    limit = measure.NAMES_LIMIT
+    call = [cupti.Activity(f"k{number}", 0, 1000, number, None) for number in range(limit + 5)]
+    means = measure._means_us([call])
+    assert len(means) == limit
+    assert means["others"] == pytest.approx(6.0)
 
 
 @pytest.fixture
