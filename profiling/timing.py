@@ -55,6 +55,8 @@ class Plan:
     """For the blocks of one case."""
     alone_blocks: int = 12
     """Where there is nothing to compare with."""
+    call_limit_s: float = 1.0
+    """For whole calls of a side; there is one a visit at least."""
     call_blocks: int = 6
     calls_timed: int = 8
     """Whole calls of a visit, timed on the host; the first two wake the process up and are not used."""
@@ -172,13 +174,16 @@ class Interleaving:
         self._number = random.randrange(1 << 16)
 
     async def settle(self) -> None:
-        """Blocks that don't count, until two in a row agree.
+        """Blocks that don't count, until two in a row agree, or a quarter of the time is gone.
 
         Raises:
             Stopped: as `block`.
         """
         before: list[float] = []
+        started = anyio.current_time()
         for _ in range(self._plan.settling_blocks):
+            if anyio.current_time() - started > self._plan.time_limit_s / 4:
+                return
             visits = await self._visits()
             now = [interquartile_mean([one.device_us for one in self._samples(mine)]) for mine in visits]
             if before and all(abs(new / old - 1) < SETTLED for new, old in zip(now, before, strict=True)):
@@ -214,12 +219,14 @@ class Interleaving:
         if self._watch is not None and (seen := await self._watch()) is not None:
             self.conditions.append(seen)
 
-    async def call_times(self) -> None:
-        """Whole calls, interleaved in the same way."""
+    async def call_times(self, call_us: float) -> None:
+        """Whole calls, interleaved in the same way; the slowest side's take so many microseconds."""
+        visits = 2 * self._plan.call_blocks
+        calls = max(1, min(self._plan.calls_timed, int(self._plan.call_limit_s * 1e6 / visits / max(call_us, 1.0))))
         for _ in range(self._plan.call_blocks):
             found: list[list[float]] = [[] for _ in self.sides]
             for index in self._order():
-                side, calls, started = self.sides[index], self._plan.calls_timed, anyio.current_time()
+                side, started = self.sides[index], anyio.current_time()
                 times = await side.worker.call_times(calls)
                 side.times.call_wall_us.append((anyio.current_time() - started) * 1e6 / calls)
                 found[index] += times[AWAKE_AFTER:] or times
@@ -237,7 +244,7 @@ class Interleaving:
             started = anyio.current_time()
             visit = await self.sides[index].worker.visit(self._number, contents)
             self._walls[index].append((anyio.current_time() - started) * 1e6 / self._calls)
-            found[index].append(_recorded(visit, self._calls))
+            found[index].append(_recorded(visit, self._calls, self.sides[index].name))
         await self._look_at(late)
         return found
 
@@ -303,15 +310,15 @@ async def until(interleaving: Interleaving, done: Callable[[], bool], deadline: 
         await interleaving.block()
 
 
-def _recorded(visit: Visit, calls: int) -> Visit:
+def _recorded(visit: Visit, calls: int, side: str) -> Visit:
     """The same visit, where every call of it was recorded and did something."""
     if len(visit.samples) > calls:
         raise Stopped(
             Kind.CHEATING,
             Problem(
                 stage="benchmark",
-                message=f"{len(visit.samples)} timed calls were recorded where {calls} were made: the entry sets marks "
-                "like those that stand around timed calls",
+                message=f"{side}: {len(visit.samples)} timed calls were recorded where {calls} were made: the entry "
+                "sets marks like those that stand around timed calls",
                 likely_fix="Leave the fills away that imitate the benchmark's.",
             ),
         )
@@ -320,7 +327,7 @@ def _recorded(visit: Visit, calls: int) -> Visit:
             Kind.UNAVAILABLE,
             Problem(
                 stage="benchmark",
-                message=f"CUPTI recorded {len(visit.samples)} of {calls} timed calls",
+                message=f"CUPTI recorded {len(visit.samples)} of {calls} timed calls ({side})",
                 likely_cause="Another profiler is active in this process or on this GPU.",
                 likely_fix="End other profilers and time again.",
             ),
@@ -328,7 +335,7 @@ def _recorded(visit: Visit, calls: int) -> Visit:
     if any(sample.activities == 0 or min(sample.device_us, sample.kernel_us) < LEAST_US for sample in visit.samples):
         raise rejected(
             "benchmark",
-            "a timed call put nothing on the GPU: no kernel and no copy was recorded",
+            f"a timed call put nothing on the GPU ({side}): no kernel and no copy was recorded",
             fix="The entry must do its work on the GPU in every call; it must not return a cached result.",
         )
     return visit

@@ -19,6 +19,8 @@ FLOOR: Final = 0.2
 ERRORS: Final = 4.0
 FIRST_SLACK: Final = 0.25
 """A visit's first call may be slower by this share and three times `FIRST_CALL_US`."""
+HOST_US: Final = 100.0
+"""What a call may take beyond its work on the device, for it to be hidden behind the flush."""
 STRAY_SHARE: Final = 0.25
 """Of the visits: work between timed calls in so many is no accident."""
 VISITS_NEEDED: Final = 12
@@ -108,6 +110,9 @@ def _wall_doubt(times: Times, other: Times) -> str | None:
     """
     if min(len(times.wall_us), len(other.wall_us)) < VISITS_NEEDED:
         return None
+    if any(_host_us(side) > HOST_US for side in (times, other)):
+        # The host's work is longer than the flush before it, and shows.
+        return None
     seen_us = _floor(times.wall_us) - _floor(other.wall_us)
     mine_us, its_us = interquartile_mean(times.device_us()), interquartile_mean(other.device_us())
     if abs(seen_us - (mine_us - its_us)) <= _slack(times.wall_us, other.wall_us, max(mine_us, its_us)):
@@ -116,6 +121,12 @@ def _wall_doubt(times: Times, other: Times) -> str | None:
         f"by our own clock a call takes {seen_us:+.0f} us beside the baseline's, by its samples "
         f"{mine_us - its_us:+.1f} us: its host code waits or works outside of calls, or its samples are not true"
     )
+
+
+def _host_us(times: Times) -> float:
+    """What a whole call takes beyond its work on the device; 0 where no whole calls were timed."""
+    calls = [us for block in times.call_us for us in block]
+    return median(calls) - median(times.device_us()) if calls else 0.0
 
 
 def _slack(walls: list[float], others: list[float], us: float) -> float:

@@ -248,6 +248,7 @@ _OPERATIONS = {
     "run_once": Operation("sanitize", "the call under compute-sanitizer"),
     "prepare": Operation("benchmark", "preparing the benchmark"),
     "first_call": Operation("run", "the first call of the entry"),
+    "release": Operation("benchmark", "giving memory back"),
     "lay_out": Operation("benchmark", "making room for timed calls"),
     "visit": Operation("benchmark", "timed calls"),
     "outputs": Operation("benchmark", "handing over a timed call's results"),

@@ -69,6 +69,10 @@ class TimedWorker(Replies):
             raise malformed("call times", ValueError(f"{len(found)} of {calls}"))
         return found
 
+    async def release(self) -> None:
+        """Have it give back the memory of its inputs and of what was measured on them."""
+        await self.process.request("release")
+
     async def graph_floor(self, calls: int) -> GraphFloor:
         """What a call takes as a CUDA graph, so many of them replayed."""
         fields: dict[str, Any] = fields_of(await self.process.request("graph_floor", calls=calls))

@@ -13,7 +13,6 @@ import anyio
 from ..profiling.audit import blaming_baseline
 from ..profiling.comparison import PairBlock
 from ..profiling.deciding import blocks_to_decide
-from ..profiling.statistics import interquartile_mean, median
 from ..profiling.times import Side, launch_bound
 from ..profiling.timing import FULL, Interleaving, Plan, first_calls, lay_out, together, until
 from ..profiling.verdict import value_faults
@@ -27,13 +26,11 @@ from ..sandbox.replies import Values
 from ..sandbox.source import Source
 from ..sandbox.task import Task
 from ..sandbox.timed import TimedWorker
-from ..sandbox.timing_facts import FirstCall, GraphFloor
+from ..sandbox.timing_facts import FirstCall, GraphFloor, Tuned
 from ..sandbox.workers import KernelWorker, ReplayWorker, TaskWorker, gpu_worker, replay_worker, task_worker
-from .timed_result import Against, Reference, TimedCase, dtypes_of
+from .agreement import disagreement, ratio_of, why_not
+from .timed_result import Against, Reference, Started, TimedCase, dtypes_of
 
-AGREEMENT: Final = 0.03
-AGREEMENT_US: Final = 0.5
-"""Replayed and ordinary calls agree where they are no further apart than this, relatively or absolutely."""
 SLOW_START_S: Final = 10.0
 """A kernel that compiles and tunes for longer is not started in a second pair of processes."""
 GRAPH_CALLS: Final = 20
@@ -48,24 +45,6 @@ ALTERNATIVES: Final = 2
 """Other values of integer and boolean inputs, which noise can't vary."""
 REPLAYED_CHECKS: Final = 6
 """Where no foreign host code runs, nothing is kept between calls but in device memory that was written before."""
-
-
-class Started(NamedTuple):
-    """A case whose kernels have compiled and tuned themselves."""
-
-    case: str
-    seed: int
-    inputs: Values
-    seeds: list[int]
-    """Of `alternatives`."""
-    alternatives: Values
-    """Other values of integer and boolean inputs."""
-    contents: int | None
-    """Seed of the contents of timed calls' inputs; None: they do not vary."""
-    results_bytes: int | None
-    """Of what is expected, where that is known."""
-    sides: list[Side]
-    firsts: list[FirstCall]
 
 
 class _Again(NamedTuple):
@@ -111,6 +90,7 @@ class CaseTimer:
         self._spec, self._task, self._tasks = spec, task, tasks
         self._kernels, self._plan, self._against, self._watch = list(kernels), plan, against, watch
         self._exact_checks = 0
+        self._known_tuned: dict[int, list[Tuned]] = {}
         self._replayers: list[ReplayWorker] = []
         self._others: list[KernelWorker] = []
         self._references: dict[Reference, TaskWorker] = {}
@@ -144,9 +124,9 @@ class CaseTimer:
         """
         ordinary = started.sides
         self._exact_checks = EXACT_CHECKS
-        tuned = [await worker.tuned() for _, worker in self._kernels]
-        recorded = [await worker.record() for _, worker in self._kernels]
-        reason = _why_not(recorded)
+        tuned = [await self._tuned(worker) for _, worker in self._kernels]
+        recorded = await self._record(started)
+        reason = why_not(recorded)
         replayed: list[Side] = []
         if reason is None:
             try:
@@ -155,11 +135,22 @@ class CaseTimer:
                 if stopped.kind is Kind.CANCELLED:
                     raise
                 # A driver that is too old for it, or launches that fail by themselves.
-                self._replayers.clear()
+                self._end_replayers()
                 reason = f"its launches can't be replayed: {stopped.problem.message}"
         against = [await self._reference(name, started) for name in self._against]
-        others = [side for _, side in against if side is not None]
-        calls = await lay_out([*ordinary, *replayed, *others], self._plan, started.firsts)
+        others = [side for _, side, _ in against if side is not None]
+        firsts = [*started.firsts, *(first for _, side, first in against if side is not None and first is not None)]
+        calls = await lay_out(ordinary, self._plan, firsts)
+        if replayed:
+            try:
+                calls = min(calls, await lay_out(replayed, self._plan, firsts))
+            except Stopped as stopped:
+                if stopped.kind is Kind.CANCELLED:
+                    raise
+                self._end_replayers()
+                reason, replayed = f"its launches can't be replayed: {stopped.problem.message}", []
+        if others:
+            calls = min(calls, await lay_out(others, self._plan, firsts))
 
         deadline = anyio.current_time() + self._plan.time_limit_s
         first = self._interleaving([*(replayed or ordinary), *others], calls)
@@ -169,8 +160,8 @@ class CaseTimer:
             if replayed:
                 first.keep([*replayed, *others, *ordinary])
                 await until(first, lambda: first.blocks >= AGREEING_BLOCKS, math.inf)
-                ratio = _ratio(ordinary[0], replayed[0])
-                reason, doubt = _disagreement(ordinary, replayed)
+                ratio = ratio_of(ordinary[0], replayed[0])
+                reason, doubt = disagreement(ordinary, replayed)
                 used = ordinary if reason is not None else replayed
         except Stopped as stopped:
             if stopped.kind is not Kind.WRONG or first.failed not in replayed:
@@ -191,11 +182,15 @@ class CaseTimer:
             await until(first, lambda: first.blocks >= self._plan.alone_blocks, deadline)
         timings = [first, *again.made]
 
-        await Interleaving([*ordinary, *others], calls, self._plan).call_times()
+        await Interleaving([*ordinary, *others], calls, self._plan).call_times(
+            max(first.second_call_us for first in firsts)
+        )
         for side, its in zip(used, ordinary, strict=True):
             side.times.call_us, side.times.call_wall_us = its.times.call_us, its.times.call_wall_us
         candidate = used[0].times
         blobs = started.inputs.blobs
+        graph = await self._graph() if replayed and launch_bound(candidate) else None
+        await self._release()
         return TimedCase(
             case=started.case,
             how="replayed" if used is replayed else "in_candidate",
@@ -214,9 +209,10 @@ class CaseTimer:
             repeated=sum(timing.repeated for timing in timings),
             replay_ratio=ratio,
             doubt=doubt,
-            graph=await self._graph() if replayed and launch_bound(candidate) else None,
-            against=[entry for entry, _ in against],
+            graph=graph,
+            against=[entry for entry, _, _ in against],
             conditions=[seen for timing in timings for seen in timing.conditions],
+            further=[[side.times for side in timing.sides] for timing in again.made],
         )
 
     def _interleaving(self, sides: Sequence[Side], calls: int) -> Interleaving:
@@ -271,10 +267,10 @@ class CaseTimer:
         await first_calls(sides, self._plan, started.contents)
         return sides
 
-    async def _reference(self, name: Reference, started: Started) -> tuple[Against, Side | None]:
+    async def _reference(self, name: Reference, started: Started) -> tuple[Against, Side | None, FirstCall | None]:
         """The reference in a process of its own, ready to be timed."""
         if not self._spec.has_reference:
-            return Against(name, reason="the task has no reference"), None
+            return Against(name, reason="the task has no reference"), None, None
         if name not in self._references:
             worker = await self._stack.enter_async_context(task_worker(self._executor, on_gpu=True))
             await worker.load(self._task)
@@ -289,30 +285,72 @@ class CaseTimer:
             if stopped.kind is Kind.CANCELLED:
                 raise
             # Whatever it was, another case starts from a clean process.
-            del self._references[name]
-            return Against(name, reason=stopped.problem.message), None
-        return Against(name, times=side.times, first_call_s=first.first_call_s), side
+            self._references.pop(name).end()
+            return Against(name, reason=stopped.problem.message), None, None
+        return Against(name, times=side.times, first_call_s=first.first_call_s), side, first
+
+    def _end_replayers(self) -> None:
+        for replayer in self._replayers:
+            replayer.end()
+        self._replayers.clear()
+
+    async def _tuned(self, worker: KernelWorker) -> list[Tuned]:
+        """What the autotuner has chosen since it was asked last."""
+        known = self._known_tuned.setdefault(id(worker), [])
+        new = [one for one in await worker.tuned() if one not in known]
+        known += new
+        return new
+
+    async def _record(self, started: Started) -> list[Recorded]:
+        """What each kernel's call puts on the device, of the case's own inputs: checks have had others since."""
+        found: list[Recorded] = []
+        for _, worker in reversed(self._kernels):
+            await worker.set_inputs(started.inputs)
+            try:
+                found.append(await worker.record())
+            except Stopped as stopped:
+                if stopped.kind is Kind.CANCELLED:
+                    raise
+                # What only fails while it is recorded can be timed all the same.
+                found.append(Recorded(reason=stopped.problem.message))
+        return found[::-1]
+
+    async def _release(self) -> None:
+        """Free what this case's helpers hold, for the next one's."""
+        for worker in (*self._replayers, *self._others, *self._references.values()):
+            await worker.release()
 
     async def _graph(self) -> GraphFloor:
         """The candidate's recorded launches as a CUDA graph."""
-        found = await self._replayers[0].graph_floor(GRAPH_CALLS)
+        try:
+            found = await self._replayers[0].graph_floor(GRAPH_CALLS)
+        except Stopped as stopped:
+            if stopped.kind is Kind.CANCELLED:
+                raise
+            found = GraphFloor(reason=stopped.problem.message)
         if found.reason is not None:
             # torch's allocator is not itself after a capture that failed.
-            self._replayers.clear()
+            self._end_replayers()
         return found
 
     async def _another_pair(self, again: "_Again", pair: int) -> Interleaving | None:
-        """Other processes of the same kernels, ready to be timed; None where that would take too long."""
+        """Other processes of the same kernels, ready to be timed; None where that would take too long, or too much."""
         started = again.started
-        if again.recorded is not None:
-            sides = await self._replayed(again.recorded, started, pair)
-        elif any(first.first_call_s > SLOW_START_S for first in started.firsts):
+        if again.recorded is None and any(first.first_call_s > SLOW_START_S for first in started.firsts):
             return None
-        else:
-            sides = await self._ordinary(started, pair)
-        await lay_out(sides, replace(self._plan, calls=again.calls), started.firsts)
-        found = self._interleaving(sides, again.calls)
-        await found.settle()
+        try:
+            if again.recorded is not None:
+                sides = await self._replayed(again.recorded, started, pair)
+            else:
+                sides = await self._ordinary(started, pair)
+            await lay_out(sides, replace(self._plan, calls=again.calls), started.firsts)
+            found = self._interleaving(sides, again.calls)
+            await found.settle()
+        except Stopped as stopped:
+            if stopped.kind in (Kind.CANCELLED, Kind.CHEATING, Kind.WRONG):
+                raise
+            # There is an answer already: memory for another pair, for example, is no condition of it.
+            return None
         again.made.append(found)
         return found
 
@@ -347,32 +385,3 @@ class CaseTimer:
                     likely_fix="Do the whole work in every call; run_correctness with sanitize=true looks for races.",
                 ),
             )
-
-
-def _why_not(recorded: Sequence[Recorded]) -> str | None:
-    """Why the kernels can't be replayed; None where all can."""
-    for name, one in zip(("the kernel", "the baseline"), recorded, strict=False):
-        if one.reason is not None:
-            return f"{name} can't be replayed: {one.reason}"
-    return None
-
-
-def _ratio(one: Side, other: Side) -> float:
-    """Time of a call of one side over that of another timed together, on the device."""
-    return interquartile_mean(one.times.device_us()) / interquartile_mean(other.times.device_us())
-
-
-def _disagreement(ordinary: Sequence[Side], replayed: Sequence[Side]) -> tuple[str | None, str | None]:
-    """Why replayed calls can't stand for ordinary ones, None where they can; and what speaks against the ordinary ones.
-
-    A process in which the kernel file has run is not believed when it claims to be faster than its own launches are.
-    """
-    doubt = None
-    for its, mine in zip(ordinary, replayed, strict=True):
-        call_us, replayed_us = median(its.times.device_us()), median(mine.times.device_us())
-        apart = f"{its.name}: an ordinary call takes {call_us:.2f} us on the device, the same launches by a replayer "
-        if call_us > replayed_us + max(AGREEMENT_US, AGREEMENT * replayed_us):
-            return f"{apart}{replayed_us:.2f} us", None
-        if call_us < replayed_us - max(AGREEMENT_US, AGREEMENT * replayed_us):
-            doubt = f"{apart}{replayed_us:.2f} us: the latter counts"
-    return None, doubt

@@ -1,11 +1,12 @@
 """What was measured of one case, as the tools that time kernels take it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..profiling.comparison import PairBlock
-from ..profiling.times import Times
+from ..profiling.times import Side, Times
 from ..sandbox.conditions import Conditions
+from ..sandbox.replies import Values
 from ..sandbox.timing_facts import FirstCall, GraphFloor, Tuned
 
 How = Literal["replayed", "in_candidate"]
@@ -52,11 +53,31 @@ class TimedCase:
     """What speaks against the times though they are used."""
     replay_ratio: float | None = None
     """Time of an ordinary call over that of a replayed one, of the candidate."""
+    further: list[list[Times]] = field(default_factory=list[list[Times]])
+    """Candidate and baseline in the pairs of processes beside the first."""
     graph: GraphFloor | None = None
     """Of a launch-bound entry whose launches can be replayed: a graph of these."""
     against: list[Against] = field(default_factory=list[Against])
     conditions: list[Conditions] = field(default_factory=list[Conditions])
     notes: list[str] = field(default_factory=list[str])
+
+
+class Started(NamedTuple):
+    """A case whose kernels have compiled and tuned themselves."""
+
+    case: str
+    seed: int
+    inputs: Values
+    seeds: list[int]
+    """Of `alternatives`."""
+    alternatives: Values
+    """Other values of integer and boolean inputs."""
+    contents: int | None
+    """Seed of the contents of timed calls' inputs; None: they do not vary."""
+    results_bytes: int | None
+    """Of what is expected, where that is known."""
+    sides: list[Side]
+    firsts: list[FirstCall]
 
 
 def dtypes_of(tree: Any) -> set[str]:

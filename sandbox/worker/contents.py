@@ -9,8 +9,7 @@ chooses where in the noise it begins, its upper part is a seed that nobody knows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,6 +26,17 @@ COUNT = 1 << 13
 """Contents of one seed."""
 
 
+class Alternatives(NamedTuple):
+    """Values under other seeds."""
+
+    whole: bool
+    """Of all tensors: noise changes none. Where results are indices or roundings, it would make ties."""
+    sets: list[list[torch.Tensor]]
+
+
+NONE = Alternatives(whole=False, sets=[])
+
+
 class Contents:
     """Variations of one set of inputs.
 
@@ -35,17 +45,19 @@ class Contents:
         constant: how many tensors never do: integers and booleans.
     """
 
-    def __init__(self, inputs: Any, seed: int | None, alternatives: Sequence[Sequence[torch.Tensor]] = ()) -> None:
+    def __init__(self, inputs: Any, seed: int | None, alternatives: Alternatives = NONE) -> None:
         """
         Args:
             inputs: what `values.decode` or a task's ``make_inputs`` gave; stays as it is.
             seed: of the noise; None: all contents are the inputs themselves.
-            alternatives: other values of the integer and boolean tensors (`constants`), each a list of all of them.
+            alternatives: other values of the tensors that noise does not change.
         """
         self._inputs = inputs
         self._bases = [memory(tensor) for tensor in values.tensors(inputs)]
-        changed = [seed is not None and is_changed(tensor) for tensor in values.tensors(inputs)]
-        self._alternatives = [] if seed is None else [[memory(tensor) for tensor in others] for others in alternatives]
+        noisy = seed is not None and not alternatives.whole
+        changed = [noisy and is_changed(tensor) for tensor in values.tensors(inputs)]
+        sets = [] if seed is None else alternatives.sets
+        self._alternatives = [[memory(tensor) for tensor in others] for others in sets]
         self.constant = 0 if self._alternatives else changed.count(False)
         self.varies = any(changed) or bool(self._alternatives)
         self._seed, self._drawn_for = seed or 0, 0
@@ -118,18 +130,18 @@ class Contents:
             noise.uniform_(LOWEST, 1.0, generator=generator)
 
 
-def constants(inputs: Any) -> list[torch.Tensor]:
-    """The tensors whose contents noise does not change: integers and booleans."""
-    return [tensor for tensor in values.tensors(inputs) if not is_changed(tensor)]
+def constants(inputs: Any, *, whole: bool) -> list[torch.Tensor]:
+    """The tensors whose contents noise does not change: integers and booleans, or all."""
+    return [tensor for tensor in values.tensors(inputs) if whole or not is_changed(tensor)]
 
 
-def alternative(inputs: Any, other: Any) -> list[torch.Tensor] | None:
+def alternative(inputs: Any, other: Any, *, whole: bool) -> list[torch.Tensor] | None:
     """The constants of another set of inputs, to put in place of one's own; None where the two are not alike.
 
     They are alike where all but the tensors' elements is equal: a length beside its tensor must not be another's.
     """
     mine, its = (reference.mapped(tree, _form) for tree in (inputs, other))
-    return constants(other) if mine == its else None
+    return constants(other, whole=whole) if mine == its else None
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:

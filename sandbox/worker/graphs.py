@@ -99,7 +99,11 @@ def _recorded(run: Callable[[], Any], calls: int, before: Callable[[], None]) ->
 
 def between_marks(activities: list[Activity]) -> list[list[Activity]]:
     """What lies between the first and the second mark, the third and the fourth, and so on."""
-    marks = [place for place, activity in enumerate(activities) if activity.size_bytes == MARK_BYTES]
+    marks = [
+        place
+        for place, activity in enumerate(activities)
+        if (activity.name, activity.size_bytes) == ("Memset", MARK_BYTES)
+    ]
     return [activities[first + 1 : last] for first, last in zip(marks[::2], marks[1::2], strict=False)]
 
 

@@ -193,13 +193,13 @@ class KernelSide(TimedSide):
         ``seed`` is that of the inputs' contents.
         """
         from . import launches, recording
-        from .contents import Contents
+        from .contents import NONE, Contents
 
         self.stage = "run"
         launches.unwatch()
         with self._cuda():
             # Another alternative for each seed, too.
-            inputs = Contents(self._inputs, seed, self._alternatives).make(seed)
+            inputs = Contents(self._inputs, seed, self._alternatives or NONE).make(seed)
             return recording.record(self._entry, inputs, self._in_place, self._device)
 
     def do_tuned(self, _: list[Any]) -> Reply:
@@ -209,13 +209,14 @@ class KernelSide(TimedSide):
         self.stage = "run"
         return {"tuned": tuning.report()}, []
 
-    def _before_timing(self) -> None:
+    def _before_timing(self, *, last: bool) -> None:
         from . import launches, tuning
 
         self._guards = self._before = None
         launches.reset()
         launches.unwatch()
-        tuning.unwatch()
+        if last:
+            tuning.unwatch()
 
     def do_profile(self, _: list[Any]) -> Reply:
         from .measure import profile_region

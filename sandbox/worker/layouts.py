@@ -37,16 +37,9 @@ class Layout:
             yield
 
 
-def count(inputs_bytes: int, results_bytes: int, calls: int) -> int:
-    """How many layouts there is room for.
-
-    Args:
-        inputs_bytes: of one set of inputs.
-        results_bytes: of one call's results.
-        calls: whose results are held at a time.
-    """
-    size = inputs_bytes + calls * results_bytes
-    return max(1, min(MOST, LIMIT_BYTES // max(size, 1)))
+def count(size_bytes: int) -> int:
+    """How many layouts there is room for, each of which takes so much: inputs, results that are held, temporaries."""
+    return max(1, min(MOST, LIMIT_BYTES // max(size_bytes, 1)))
 
 
 def calls_that_fit(wanted: int, results_bytes: int) -> int:

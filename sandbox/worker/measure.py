@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from . import layouts, reference, share, values
-from .contents import COUNT, Contents
+from .contents import COUNT, NONE, Alternatives, Contents
 from .cupti import Activity, recorder
 from .failures import Refused
 from .layouts import Layout
@@ -27,7 +27,9 @@ SPIN_CYCLES = (50_000, 150_000)
 AHEAD_CYCLES = 300_000
 """Waited for before a call whose L2 stays warm, so that its launches are queued behind something: about 150 us."""
 MARK_BYTES = 4099
-"""Size of the fills that stand before and after each timed call on the time line."""
+"""Least size of the fills that stand before and after each timed call on the time line; each process draws its own, so
+that nothing else is as long."""
+MARK_SIZES = 20_000
 NAMES_LIMIT = 64
 """Kernels and copies that are told by name."""
 NAME_CHARACTERS = 200
@@ -44,7 +46,7 @@ class Measurement:
         *,
         flush_bytes: int,
         seed: int | None,
-        alternatives: list[list[torch.Tensor]],
+        alternatives: Alternatives = NONE,
     ) -> None:
         """
         Args:
@@ -53,17 +55,18 @@ class Measurement:
             in_place: names of the arguments that are the outputs.
             flush_bytes: read before each call to empty L2; 0: L2 stays warm.
             seed: of the contents (`Contents`); None: they do not vary.
-            alternatives: for the contents of integer and boolean inputs.
+            alternatives: for the contents of what noise does not change.
         """
         self._entry, self._signature, self._in_place = entry, entry, in_place
         self._pristine = inputs
         self._flush = L2Flush(flush_bytes) if flush_bytes else None
-        self._marked = torch.empty(MARK_BYTES, dtype=torch.uint8, device="cuda")
+        self._mark_bytes = MARK_BYTES + 2 * random.randrange(MARK_SIZES)
+        self._marked = torch.empty(self._mark_bytes, dtype=torch.uint8, device="cuda")
         self._contents = Contents(inputs, seed, alternatives)
         self._layouts: list[Layout] = []
         self._last: Layout | None = None
         self._aliased = False
-        self._results_bytes = 0
+        self._results_bytes = self._peak_bytes = 0
         self._surroundings: collections.Counter[str] = collections.Counter()
         """What the device does for us between the marks of one call and those of the next."""
 
@@ -87,10 +90,13 @@ class Measurement:
         first_call_s = perf_counter() - started
         inputs = values.copy(self._pristine)
         synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before_bytes = torch.cuda.memory_allocated()
         started = perf_counter()
         outputs = self._run(inputs)
         synchronize()
         second_call_us = (perf_counter() - started) * 1e6
+        self._peak_bytes = max(0, torch.cuda.max_memory_allocated() - before_bytes)
         self._results_bytes = values.size_bytes(outputs)
         owned = {tensor.untyped_storage().data_ptr() for tensor in values.tensors(inputs)}
         self._aliased = any(tensor.untyped_storage().data_ptr() in owned for tensor in values.tensors(outputs))
@@ -109,7 +115,10 @@ class Measurement:
             ``layouts`` and ``calls``: how many, and how many calls a visit can have, ``calls`` at most.
         """
         calls = layouts.calls_that_fit(calls, self._results_bytes)
-        number = layouts.count(values.size_bytes(self._pristine), self._results_bytes, calls)
+        held_bytes = (calls - 1) * self._results_bytes + max(self._peak_bytes, self._results_bytes)
+        number = layouts.count(values.size_bytes(self._pristine) + held_bytes)
+        # What calls before have left in torch's cache is of no use to the layouts' own memory.
+        torch.cuda.empty_cache()
         self._layouts = [Layout(self._pristine) for _ in range(number)]
         self._learn_surroundings()
         for layout in self._layouts:
@@ -131,7 +140,7 @@ class Measurement:
         """
         self._last = self._layouts[number % len(self._layouts)]
         activities, events = self._visit(self._last, contents)
-        timed, between, after = _between_marks(activities)
+        timed, between, after = _between_marks(activities, self._mark_bytes)
         # More or fewer are told as such: marks were lost, or the entry has made some of its own.
         spans = [start.elapsed_time(stop) * 1e3 for start, stop in events] if len(timed) == len(events) else []
         samples = [{**_sample(found), "event_us": span} for found, span in itertools.zip_longest(timed, spans)]
@@ -218,7 +227,7 @@ class Measurement:
             activities, _ = self._visit(layout, [0, 0, 0])
         finally:
             self._entry = entry
-        between = _between_marks(activities)[1]
+        between = _between_marks(activities, self._mark_bytes)[1]
         self._surroundings = collections.Counter(found.name for found in between[-1]) if between else self._surroundings
 
     def _strays(self, gaps: list[list[Activity]]) -> list[str]:
@@ -231,7 +240,7 @@ class Measurement:
 
     def _mark(self) -> None:
         stream = torch.cuda.current_stream().cuda_stream
-        share.fill(self._marked.data_ptr(), MARK_BYTES, stream)
+        share.fill(self._marked.data_ptr(), self._mark_bytes, stream)
 
 
 def profile_region(entry: Callable[..., Any], inputs: Any) -> None:
@@ -248,13 +257,16 @@ def profile_region(entry: Callable[..., Any], inputs: Any) -> None:
         torch.cuda.synchronize()
 
 
-def _between_marks(activities: list[Activity]) -> tuple[list[list[Activity]], list[list[Activity]], list[Activity]]:
+def _between_marks(
+    activities: list[Activity], size: int = MARK_BYTES
+) -> tuple[list[list[Activity]], list[list[Activity]], list[Activity]]:
     """What each call started, what ran between one call and the next, and what came after the last.
 
     The host puts a fill of a known size around each call: whatever was started between the two counts, on whatever
     stream and by whatever thread.
     """
-    marks = [index for index, activity in enumerate(activities) if activity.size_bytes == MARK_BYTES]
+    fills = (index for index, activity in enumerate(activities) if activity.name == "Memset")
+    marks = [index for index in fills if activities[index].size_bytes == size]
     pairs = list(zip(marks[::2], marks[1::2], strict=False))
     timed = [activities[first + 1 : last] for first, last in pairs]
     between = [activities[last + 1 : first] for (_, last), (first, _) in itertools.pairwise(pairs)]

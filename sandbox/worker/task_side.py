@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from . import canary, load, scaling, values
-from .contents import Contents, alternative, constants
+from .contents import NONE, Alternatives, Contents, alternative, constants
 from .failures import Refused, Sources
 from .task import Task
 from .timed_side import TimedSide
@@ -88,19 +88,20 @@ class TaskSide(TimedSide):
         return self._slots[slot].expect_from(self._decoded(_part(tree, "outputs"), blobs)), []
 
     def do_make_alternatives(self, _: list[Any], *, case: str, seeds: list[int]) -> Reply:
-        """Integer and boolean inputs of a case under other seeds, where all else about its inputs is the same."""
-        self.stage = "inputs"
+        """What noise can't vary of a case's inputs, under other seeds, where all else about them is the same."""
         task, found = self._slots[0], list[Any]()
-        if constants(task.inputs):
-            made = (alternative(task.inputs, task.make_random(case, seed)) for seed in seeds)
+        whole = task.gives_integers()
+        self.stage = "inputs"
+        if constants(task.inputs, whole=whole):
+            made = (alternative(task.inputs, task.make_random(case, seed), whole=whole) for seed in seeds)
             found = [others for others in made if others is not None]
-        self._alternatives = found
-        return _encoded(found, "inputs", "make_inputs' result")
+        self._alternatives = Alternatives(whole, found)
+        return _encoded(self._alternatives._asdict(), "inputs", "make_inputs' result")
 
     def do_keep_contents(self, _: list[Any], *, seed: int | None) -> Reply:
         """From the inputs in slot 0, be ready for `do_vary`."""
         self.stage = "inputs"
-        self._contents = Contents(self._slots[0].inputs, seed, self._alternatives)
+        self._contents = Contents(self._slots[0].inputs, seed, self._alternatives or NONE)
         return {"varies": self._contents.varies}, []
 
     def do_vary(self, _: list[Any], *, number: int) -> Reply:

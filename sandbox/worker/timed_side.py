@@ -16,32 +16,33 @@ class TimedSide:
     _entry: Any
     _inputs: Any
     _in_place: list[str]
-    _alternatives: Any = ()
+    _alternatives: Any = None
     _measurement: Any = None
 
     def do_set_alternatives(self, blobs: list[Any], *, tree: dict[str, Any]) -> Reply:
         """Other values for integer and boolean inputs of timed calls."""
         from . import values
+        from .contents import Alternatives
 
         self.stage = "inputs"
-        self._alternatives = values.decode(tree, blobs, self._device)
+        self._alternatives = Alternatives(**values.decode(tree, blobs, self._device))
         return {}, []
 
     def do_prepare(self, _: list[Any], *, flush_bytes: int, seed: int | None) -> Reply:
         """Allocate what timing needs."""
+        from .contents import NONE
         from .measure import Measurement
 
         self.stage = "run"
-        self._before_timing()
-        if self._measurement is not None:
-            self._measurement.free()
+        self._before_timing(last=False)
+        self._free()
         self._measurement = Measurement(
             self._entry,
             self._inputs,
             self._in_place,
             flush_bytes=flush_bytes,
             seed=seed,
-            alternatives=self._alternatives,
+            alternatives=self._alternatives or NONE,
         )
         return {}, []
 
@@ -52,7 +53,7 @@ class TimedSide:
     def do_lay_out(self, _: list[Any], *, calls: int) -> Reply:
         self.stage = "run"
         # A check may have come in between.
-        self._before_timing()
+        self._before_timing(last=True)
         return self._measurement.lay_out(calls), []
 
     def do_visit(self, _: list[Any], *, number: int, contents: list[int]) -> Reply:
@@ -79,5 +80,16 @@ class TimedSide:
         self.stage = "run"
         return graphs.floor(self._entry, values.copy(self._inputs), calls, self._measurement.empty_cache), []
 
-    def _before_timing(self) -> None:
-        """Let go of what would make calls longer."""
+    def do_release(self, _: list[Any]) -> Reply:
+        """Give memory back: another case comes, which may need it elsewhere."""
+        self._free()
+        self._inputs = None
+        return {}, []
+
+    def _free(self) -> None:
+        if self._measurement is not None:
+            self._measurement.free()
+            self._measurement = None
+
+    def _before_timing(self, *, last: bool) -> None:
+        """Let go of what would make calls longer; ``last``: timed calls are next."""

@@ -37,7 +37,7 @@ NAME: Final = "benchmark"
 TITLE: Final = "Time a kernel against its baseline"
 DESCRIPTION: Final = """\
 Times the entry on the GPU, and the baseline's beside it: separate processes, interleaved ABBA blocks in random \
-order, L2 flushed before every call, buffers and contents new in every call, device times from CUPTI, results of \
+order, L2 flushed before every call, contents new in every call, buffers rotated, device times from CUPTI, results of \
 timed calls checked. Where an entry only launches Triton kernels, its binaries are replayed by a process that never \
 loads the file (timing: replayed). Stops as soon as the interval decides. Needs a GPU.
 Returns cases[]: device_us (first kernel start to last kernel end), kernel_us (sum of kernels), call_us (host call \
@@ -187,7 +187,7 @@ def _require_no_strays(found: TimedCase) -> None:
     Raises:
         Stopped: ``cheating``.
     """
-    strays = stray_work(found.candidate)
+    strays = [name for times in (found.candidate, *(pair[0] for pair in found.further)) for name in stray_work(times)]
     if strays:
         raise Stopped(
             Kind.CHEATING,

@@ -103,7 +103,7 @@ class CaseTimes(Wire):
     work_suspect: bool = False
     """Faster than this GPU was seen to be, though not than its data sheet: work() is too high, or the time wrong."""
     tuned: list[Tuned] = []
-    """What Triton's autotuner chose for this case; its time is in `first_call_s`."""
+    """What Triton's autotuner chose newly for this case; its time is in `first_call_s`."""
     baseline_tuned: list[Tuned] = []
     first_call_s: float
     """Compile and autotuning, before anything was timed."""
@@ -148,7 +148,10 @@ def case_times(timed: TimedCase, light: SpeedOfLight | None) -> tuple[CaseTimes,
     comparison = compare(timed.groups) if timed.groups else None
     doubted: list[str] = []
     if timed.how == "in_candidate":
-        doubted = doubts(times, baseline, launch_bound=launch_bound(times))
+        bound = launch_bound(times)
+        doubted = doubts(times, baseline, launch_bound=bound)
+        for mine, *its in timed.further:
+            doubted = doubted or doubts(mine, its[0] if its else None, launch_bound=bound)
     if doubted and comparison is not None and comparison.comparison == "faster":
         comparison = comparison.model_copy(update={"comparison": "ambiguous"})
     fields: dict[str, Any] = {}
@@ -235,6 +238,8 @@ def samples(cases: Sequence[TimedCase]) -> bytes:
 def _samples(timed: TimedCase) -> dict[str, Any]:
     sides: dict[str, Times | None] = {"candidate": timed.candidate, "baseline": timed.baseline}
     sides |= {entry.name: entry.times for entry in timed.against}
+    for number, pair in enumerate(timed.further, 2):
+        sides |= {f"{name} {number}": times for name, times in zip(("candidate", "baseline"), pair, strict=False)}
     return {
         "timing": timed.how,
         "sides": {name: _side(times) for name, times in sides.items() if times is not None},

@@ -179,7 +179,11 @@ def _elsewhere(x: torch.Tensor) -> torch.Tensor:
         (lambda x: torch.mm(x.view(10, 100), x.view(100, 10)), "aten.mm computes outside of Triton"),
         (lambda x: x[0].item(), "aten._local_scalar_dense reads an element on the host"),
         (lambda x: x.cpu(), "aten._to_copy copies outside of Triton"),
-        (lambda x: torch.tensor([1.0, 2.0], device=x.device), "aten._to_copy copies outside of Triton"),
+        # torch copies it to the device unseen.
+        (
+            lambda x: torch.tensor([1.0, 2.0], device=x.device),
+            "the result lies in memory that was not allocated in this call",
+        ),
         (lambda x: x.new_empty(SIZE).copy_(x), "aten.copy_ copies outside of Triton"),
         (_elsewhere, "double is launched on another stream than the current one"),
     ],

@@ -209,7 +209,7 @@ async def test_pairs_hold_what_the_sides_gave_in_the_same_block() -> None:
 async def test_whole_calls_are_interleaved_in_the_same_way() -> None:
     workers = processes(10, 20)
     found = interleaved(workers)
-    await found.call_times()
+    await found.call_times(100.0)
     candidate, baseline = (side.times for side in found.sides)
     assert [len(block) for block in candidate.call_us] == [2 * (FULL.calls_timed - AWAKE_AFTER)] * FULL.call_blocks
     pair = call_pairs(candidate, baseline)[0]
@@ -221,7 +221,7 @@ async def test_whole_calls_that_wake_a_process_up_are_not_used() -> None:
     told = cycle([900.0] * AWAKE_AFTER + [30.0] * (FULL.calls_timed - AWAKE_AFTER))
     workers[0].call_us = lambda: next(told)
     found = interleaved(workers)
-    await found.call_times()
+    await found.call_times(100.0)
     assert {us for block in found.sides[0].times.call_us for us in block} == {30.0}
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from anyio.lowlevel import checkpoint
@@ -40,6 +41,11 @@ class FakeProcess(WorkerProcess):
         """Operations that fail."""
         self.forged: dict[str, dict[str, Any]] = {}
         """Replies in place of the honest ones."""
+        self.killed = 0
+        self.handle: Any = SimpleNamespace(kill=self._kill)
+
+    def _kill(self) -> None:
+        self.killed += 1
 
     async def request(
         self, operation: str, blobs: list[Blob] | None = None, *, timeout_s: float | None = None, **fields: Any
@@ -91,6 +97,9 @@ class FakeTimed(FakeProcess):
         return {}
 
     def do_set_alternatives(self, **_: Any) -> dict[str, Any]:
+        return {}
+
+    def do_release(self) -> dict[str, Any]:
         return {}
 
     def do_prepare(self, *, flush_bytes: int, seed: int | None) -> dict[str, Any]:

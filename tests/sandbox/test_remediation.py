@@ -24,8 +24,8 @@ FAILURE: dict[str, Any] = {
 OPERATIONS = [
     "start", "begin", "probe_device", "load_task", "shrink", "audit", "impostors", "make_inputs", "make_and_expect",
     "work", "expect_exact", "expect_from", "upstream", "judge", "repeat", "load_kernel", "set_inputs", "capture",
-    "call", "run_once", "prepare", "first_call", "lay_out", "visit", "outputs", "call_times", "graph_floor", "record",
-    "tuned", "load_plan", "make_alternatives", "set_alternatives",
+    "call", "run_once", "prepare", "first_call", "lay_out", "release", "visit", "outputs", "call_times",
+    "graph_floor", "record", "tuned", "load_plan", "make_alternatives", "set_alternatives",
     "keep_contents", "vary", "vary_from", "judge_outputs", "time_reference", "ceilings",
     "profile",
 ]  # fmt: skip

@@ -253,7 +253,7 @@ def test_contents_of_parameters_are_written_without_a_gradient(make):
 
 def test_alternatives_take_turns_with_the_inputs_own_integers(contents):
     own, first, second = torch.tensor([1, 2]), torch.tensor([3, 4]), torch.tensor([5, 6])
-    made = contents.Contents({"x": ramp(8), "i": own}, SEED, [[first], [second]])
+    made = contents.Contents({"x": ramp(8), "i": own}, SEED, contents.Alternatives(False, [[first], [second]]))
     assert (made.varies, made.constant) == (True, 0)
     target = made.make(0)
     for content, expected in [(0, own), (1, first), (2, second), (3, own), (4, first), (1, first), (0, own)]:
@@ -265,7 +265,7 @@ def test_alternatives_take_turns_with_the_inputs_own_integers(contents):
 
 def test_without_a_seed_there_are_no_alternatives(contents):
     own = torch.tensor([1, 2])
-    made = contents.Contents((own,), None, [[torch.tensor([3, 4])]])
+    made = contents.Contents((own,), None, contents.Alternatives(False, [[torch.tensor([3, 4])]]))
     assert (made.varies, made.constant) == (False, 1)
     assert torch.equal(made.make(1)[0], own)
 
@@ -273,19 +273,28 @@ def test_without_a_seed_there_are_no_alternatives(contents):
 def test_every_integer_tensor_gets_its_own_alternative_whatever_lies_between(contents):
     inputs = (torch.tensor([1]), ramp(4), torch.tensor([True, False]), torch.tensor([7]))
     others = [torch.tensor([2]), torch.tensor([False, True]), torch.tensor([8])]
-    found = contents.Contents(inputs, SEED, [others]).make(1)
+    found = contents.Contents(inputs, SEED, contents.Alternatives(False, [others])).make(1)
     assert [found[index].tolist() for index in (0, 2, 3)] == [[2], [False, True], [8]]
 
 
 def test_only_inputs_that_are_alike_but_for_their_elements_give_an_alternative(contents):
     inputs = {"x": ramp(4), "i": torch.tensor([1, 2]), "n": 2}
     like = {"x": ramp(4), "i": torch.tensor([8, 9]), "n": 2}
-    (found,) = contents.alternative(inputs, like)
+    (found,) = contents.alternative(inputs, like, whole=False)
     assert torch.equal(found, like["i"])
     for changed in ({"n": 3}, {"i": torch.tensor([1, 2, 3])}, {"i": torch.tensor([1.0, 2.0])}, {"x": ramp(5)}):
-        assert contents.alternative(inputs, {**like, **changed}) is None
+        assert contents.alternative(inputs, {**like, **changed}, whole=False) is None
 
 
 def test_constants_are_what_noise_does_not_change(contents):
     inputs = (ramp(3), torch.arange(2), {"m": torch.tensor([True])}, 4)
-    assert [tensor.dtype for tensor in contents.constants(inputs)] == [torch.int64, torch.bool]
+    assert [tensor.dtype for tensor in contents.constants(inputs, whole=False)] == [torch.int64, torch.bool]
+
+
+def test_where_noise_would_make_ties_all_tensors_take_turns_with_those_of_other_seeds(contents):
+    inputs, other = (ramp(4), torch.arange(4)), (ramp(4) + 7, torch.arange(4) + 7)
+    others = contents.alternative(inputs, other, whole=True)
+    made = contents.Contents(inputs, SEED, contents.Alternatives(True, [others]))
+    assert (made.varies, made.constant) == (True, 0)
+    for content, expected in ((0, inputs), (1, other), (2, inputs)):
+        assert all(torch.equal(one, two) for one, two in zip(made.make(content), expected, strict=True))

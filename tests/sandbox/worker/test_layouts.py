@@ -15,29 +15,21 @@ def layouts(worker):
 
 
 @pytest.mark.parametrize(
-    ("inputs_bytes", "results_bytes", "calls", "expected"),
+    ("size_bytes", "expected"),
     [
         # More than so many change no ratio any further.
-        (4096, 4096, 10, 8),
-        (0, 0, 10, 8),
-        # 4 GiB over 1 GiB.
-        (1024 * MIB, 0, 10, 4),
-        (224 * MIB, 80 * MIB, 10, 4),
-        # One more byte than a fifth, and there are only four.
-        ((4096 * MIB) // 5, 0, 1, 5),
-        ((4096 * MIB) // 5 + 1, 0, 1, 4),
+        (4096, 8),
+        (0, 8),
+        (1024 * MIB, 4),
+        # One more byte than a fifth of 4 GiB, and there are only four.
+        ((4096 * MIB) // 5, 5),
+        ((4096 * MIB) // 5 + 1, 4),
         # However large, one there must be.
-        (3000 * MIB, 0, 10, 1),
-        (0, 9000 * MIB, 3, 1),
+        (9000 * MIB, 1),
     ],
 )
-def test_as_many_layouts_are_made_as_there_is_room_for(layouts, inputs_bytes, results_bytes, calls, expected):
-    assert layouts.count(inputs_bytes, results_bytes, calls) == expected
-
-
-def test_results_count_once_for_each_call_that_holds_them(layouts):
-    assert layouts.count(0, 256 * MIB, 4) == 4
-    assert layouts.count(0, 256 * MIB, 8) == 2
+def test_as_many_layouts_are_made_as_there_is_room_for(layouts, size_bytes, expected):
+    assert layouts.count(size_bytes) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,4 +57,4 @@ def test_the_results_of_a_visit_stay_within_half_of_the_limit(layouts):
     for results_bytes in (1, 3 * MIB, 300 * MIB, 600 * MIB):
         calls = layouts.calls_that_fit(1000, results_bytes)
         assert calls * results_bytes <= layouts.LIMIT_BYTES // 2
-        assert layouts.count(0, results_bytes, calls) >= 2
+        assert layouts.count(calls * results_bytes) >= 2

@@ -155,3 +155,8 @@ def test_a_copy_or_fill_record_is_read_with_its_size(cupti, reader, kind, byte, 
     struct.pack_into("I", record, 44, 5)
     held = ctypes.create_string_buffer(bytes(record))
     assert reader._parse(ctypes.addressof(held)) == cupti.Activity(name, 10, 30, 5, 4099)
+
+
+def test_a_copy_as_long_as_a_mark_is_none(measure, records, cupti):
+    copied = cupti.Activity("Memcpy DtoD", 733, 735, 6, measure.MARK_BYTES)
+    assert len(measure._between_marks([*records, copied])[0]) == 2

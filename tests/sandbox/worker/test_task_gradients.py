@@ -180,3 +180,15 @@ def test_a_gradient_of_no_input_is_a_mismatch(loaded):
     assert [record["mismatch"] for record in records if record["mismatch"]] == [
         "gradient of input[7]: there is no such input"
     ]
+
+
+def test_of_a_timed_call_only_what_it_returns_is_expected(loaded, task):
+    whole = loaded()
+    twin = whole.twin()
+    twin.take_made(whole.inputs, whole)
+    facts = twin.expect()
+    x, weight, _ = whole.inputs
+    assert [record["where"] for record in facts["outputs"]] == ["output"]
+    assert facts["bytes"] == 16
+    assert [record["wrong_elements"] for record in twin.judge(x * weight)] == [0]
+    assert [record["wrong_elements"] for record in twin.judge(x * weight + 1)] == [4]

@@ -89,6 +89,9 @@ def device(measure, monkeypatch):
         Event=Event,
         synchronize=lambda: None,
         empty_cache=lambda: None,
+        reset_peak_memory_stats=lambda: None,
+        memory_allocated=lambda: 0,
+        max_memory_allocated=lambda: 0,
         current_stream=lambda: SimpleNamespace(cuda_stream=0),
         _sleep=lambda cycles: device.put("spin_kernel(ahead)", 150),
     )
@@ -113,7 +116,7 @@ def prepare(measure, device):
     """An entry that has been laid out."""
 
     def prepare(entry, inputs, *, in_place=(), calls=4, seed=SEED, flush_bytes=1 << 20):
-        found = measure.Measurement(entry, inputs, list(in_place), flush_bytes=flush_bytes, seed=seed, alternatives=[])
+        found = measure.Measurement(entry, inputs, list(in_place), flush_bytes=flush_bytes, seed=seed)
         found.first_call()
         found.lay_out(calls)
         return found
@@ -164,7 +167,7 @@ def test_every_calls_results_are_those_of_its_own_contents(measure, prepare, dou
 
 def test_there_are_no_results_of_calls_that_were_not_made(measure, prepare, doubling):
     with pytest.raises(measure.Refused, match="no such timed call"):
-        measure.Measurement(doubling, inputs(), [], flush_bytes=0, seed=None, alternatives=[]).outputs(0)
+        measure.Measurement(doubling, inputs(), [], flush_bytes=0, seed=None).outputs(0)
     found = prepare(doubling, inputs())
     found.visit(0, [1, 2])
     with pytest.raises(measure.Refused, match="no such timed call"):
@@ -224,12 +227,12 @@ def test_results_of_earlier_visits_are_let_go_of(prepare, doubling, measure):
 
 
 def test_the_first_calls_are_told_with_the_bytes_of_their_results(measure, device, doubling):
-    found = measure.Measurement(doubling, inputs(), [], flush_bytes=0, seed=SEED, alternatives=[])
+    found = measure.Measurement(doubling, inputs(), [], flush_bytes=0, seed=SEED)
     facts = found.first_call()
     assert (facts["results_bytes"], facts["varies"], facts["constant"]) == (400, True, 1)
     assert facts["first_call_s"] > 0
     assert facts["second_call_us"] > 0
-    fixed = measure.Measurement(doubling, inputs(), [], flush_bytes=0, seed=None, alternatives=[])
+    fixed = measure.Measurement(doubling, inputs(), [], flush_bytes=0, seed=None)
     assert not fixed.first_call()["varies"]
 
 
