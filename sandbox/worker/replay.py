@@ -77,7 +77,7 @@ class Replayer:
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         # Whoever looks for the arguments that are changed in place asks for their names.
-        entry.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in parameters])  # type: ignore
+        entry.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in parameters])  # pyright: ignore[reportFunctionMemberAccess]
         return entry
 
     def _function(self, kernel: dict[str, Any], blobs: list[Any]) -> int:

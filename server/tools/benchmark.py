@@ -30,7 +30,8 @@ from ..audits import sound_audit
 from ..services import Services
 from ..timed_case import CaseTimer
 from ..timed_result import Reference, TimedCase
-from .benchmark_report import BenchmarkResult, CaseTimes, case_times, result, samples
+from .benchmark_report import BenchmarkResult, CaseTimes, case_times, result
+from .benchmark_samples import samples
 from .parameters import Progress
 
 NAME: Final = "benchmark"

@@ -33,17 +33,22 @@ class ModelNew(nn.Module):
 """
 
 
-def main() -> None:
-    folder, example, case = sys.argv[1:]
+def kernelbench(folder: str, part: str) -> Any:
+    """A module of KernelBench, without its clients of model providers."""
     for name, parts in PROVIDERS.items():
         module: Any = ModuleType(name)
-        for part in parts:
-            setattr(module, part, lambda *_args, **_more: None)  # pyright: ignore[reportUnknownLambdaType]
+        for attribute in parts:
+            setattr(module, attribute, lambda *_args, **_more: None)  # pyright: ignore[reportUnknownLambdaType]
         sys.modules[name] = module
     sys.path.insert(0, folder)
+    return importlib.import_module(f"kernelbench.{part}")
+
+
+def main() -> None:
+    folder, example, case = sys.argv[1:]
     import torch
 
-    evaluate: Any = importlib.import_module("kernelbench.eval")
+    evaluate = kernelbench(folder, "eval")
 
     task = (Path(example) / "task.py").read_text()
     kernel = (Path(example) / "candidate.py").read_text()

@@ -18,12 +18,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.benchmarks.peer import kernelbench
 from tests.benchmarks.timed_kernels import TASKS, kernel
 
 CASES = [("softmax", "13us"), ("softmax", "70us"), ("add", "120us"), ("matmul", "100us")]
 REPEATS = 10
-PROVIDERS = {"dotenv": ["load_dotenv"], "openai": ["OpenAI"], "litellm": ["completion"]}
-"""What KernelBench imports and does not need to measure."""
 
 
 def main() -> None:
@@ -63,13 +62,7 @@ def _load(name: str, case: str, torch: Any) -> tuple[Any, Any]:
 
 
 def _kernelbench(folder: str) -> Callable[[Callable[[], Any]], float]:
-    for name, parts in PROVIDERS.items():
-        module: Any = ModuleType(name)
-        for part in parts:
-            setattr(module, part, lambda *_args, **_more: None)  # pyright: ignore[reportUnknownLambdaType]
-        sys.modules[name] = module
-    sys.path.insert(0, folder)
-    timing: Any = importlib.import_module("kernelbench.timing")
+    timing = kernelbench(folder, "timing")
 
     def measure(call: Callable[[], Any]) -> float:
         times = timing.time_execution_with_cuda_event(call, [], num_warmup=5, num_trials=100, verbose=False)

@@ -14,7 +14,8 @@ from tritonforge.profiling.times import Times, pairs
 from tritonforge.sandbox.timing_facts import FirstCall, GraphFloor, Tuned
 from tritonforge.server.results import text
 from tritonforge.server.timed_result import Against, TimedCase
-from tritonforge.server.tools.benchmark_report import BenchmarkResult, CaseTimes, case_times, result, samples
+from tritonforge.server.tools.benchmark_report import BenchmarkResult, CaseTimes, case_times, result
+from tritonforge.server.tools.benchmark_samples import samples
 
 H200 = resolve_target("h200").gpu
 SUMMARY_TOKENS = 1500
