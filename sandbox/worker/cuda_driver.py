@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from . import cuda_context
 from .failures import Refused
 
 MAX_SHARED_PER_BLOCK = 97
@@ -143,10 +144,7 @@ class Driver:
         Raises:
             RuntimeError: a call of the driver has failed.
         """
-        if code != 0:
-            text = ctypes.c_char_p()
-            self._library.cuGetErrorName(code, ctypes.byref(text))
-            raise RuntimeError(f"{name} failed: {(text.value or b'').decode() or code}")
+        cuda_context.check(code, name, self._library)
 
     def _version(self) -> int:
         version = ctypes.c_int()

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import reference, share
+from . import cuda_context, reference
 from .cupti import Activity, recorder
 
 WARM_UPS = 3
@@ -81,16 +81,16 @@ def _recorded(run: Callable[[], Any], calls: int, before: Callable[[], None]) ->
     marked = torch.empty(MARK_BYTES, dtype=torch.uint8, device="cuda")
     stream = torch.cuda.current_stream().cuda_stream
     recording = recorder()
-    torch.cuda.synchronize()
+    cuda_context.synchronize()
     recording.start()
     recording.read()
     try:
         for _ in range(calls):
             before()
-            share.fill(marked.data_ptr(), MARK_BYTES, stream)
+            cuda_context.fill(marked.data_ptr(), MARK_BYTES, stream)
             run()
-            share.fill(marked.data_ptr(), MARK_BYTES, stream)
-        torch.cuda.synchronize()
+            cuda_context.fill(marked.data_ptr(), MARK_BYTES, stream)
+        cuda_context.synchronize()
         activities = recording.read()
     finally:
         recording.stop()
@@ -137,8 +137,8 @@ def _span_us(activities: list[Activity]) -> float:
 
 def _call_us(graph: Any, before: Callable[[], None]) -> float:
     before()
-    torch.cuda.synchronize()
+    cuda_context.synchronize()
     started = time.perf_counter_ns()
     graph.replay()
-    torch.cuda.synchronize()
+    cuda_context.synchronize()
     return (time.perf_counter_ns() - started) / 1e3

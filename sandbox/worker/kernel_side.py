@@ -128,9 +128,7 @@ class KernelSide(TimedSide):
         return {**fields, "tree": {"dict": [["outputs", encoded], *rest["dict"]]}}, given
 
     def _outputs(self, inputs: Any, upstream: Any) -> Any:
-        import torch
-
-        from . import reference
+        from . import cuda_context, reference
 
         with self._cuda():
             if upstream is None:
@@ -138,7 +136,7 @@ class KernelSide(TimedSide):
             else:
                 found = reference.gradients(self._entry, inputs, self._in_place, upstream)
             if self._device != "cpu":
-                torch.cuda.synchronize()
+                cuda_context.synchronize()
         return found
 
     def _guards_for(self, key: str | None) -> Guards | None:
@@ -156,12 +154,10 @@ class KernelSide(TimedSide):
         if self._device == "cpu":
             yield None
             return
-        import torch
-
-        from . import cupti
+        from . import cuda_context, cupti
 
         recording = cupti.recorder()
-        torch.cuda.synchronize()
+        cuda_context.synchronize()
         recording.start()
         recording.read()
         found: list[dict[str, Any]] = []

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import collections
-import ctypes
-import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -15,8 +13,9 @@ from typing import Any
 
 import torch
 
-from . import layouts, reference, share, values
+from . import layouts, reference, values
 from .contents import COUNT, NONE, Alternatives, Contents
+from .cuda_context import fill, reset_persisting_lines, synchronize
 from .cupti import Activity, recorder
 from .failures import Refused
 from .layouts import Layout
@@ -240,7 +239,7 @@ class Measurement:
 
     def _mark(self) -> None:
         stream = torch.cuda.current_stream().cuda_stream
-        share.fill(self._marked.data_ptr(), self._mark_bytes, stream)
+        fill(self._marked.data_ptr(), self._mark_bytes, stream)
 
 
 def profile_region(entry: Callable[..., Any], inputs: Any) -> None:
@@ -251,10 +250,10 @@ def profile_region(entry: Callable[..., Any], inputs: Any) -> None:
     for _ in range(2):
         call(entry, values.copy(inputs))
     fresh = values.copy(inputs)
-    torch.cuda.synchronize()
+    synchronize()
     with big_op():
         call(entry, fresh)
-        torch.cuda.synchronize()
+        synchronize()
 
 
 def _between_marks(
@@ -311,25 +310,6 @@ def _clock_hz(after: list[Activity]) -> float | None:
         return None
     short_ns, long_ns = sorted(activity.stop_ns - activity.start_ns for activity in spins)
     return (SPIN_CYCLES[1] - SPIN_CYCLES[0]) / (long_ns - short_ns) * 1e9 if long_ns > short_ns else None
-
-
-@functools.cache
-def _driver() -> Any:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def synchronize() -> None:
-    """Wait for the device, whatever somebody has made of torch's function for that."""
-    code = _driver().cuCtxSynchronize()
-    if code != 0:
-        # A failed kernel is told in torch's words.
-        torch.cuda.synchronize()
-
-
-def reset_persisting_lines() -> None:
-    """Take from lines of L2 what lets them survive a flush; costs the host 4 to 25 us (H200)."""
-    # Where the device has no such lines, there is nothing to reset.
-    _driver().cuCtxResetPersistingL2Cache()
 
 
 class L2Flush:

@@ -14,11 +14,13 @@ import functools
 import mmap
 import os
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-INLINE_BYTES = 64 << 10
+from .cuda_context import call, synchronize
+
+INLINE_BYTES = 256 << 10
 """Smaller blobs travel inside the frame."""
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 # cuda.h
@@ -60,7 +62,7 @@ def from_memory(shared: Shared, device: str) -> torch.Tensor:
             source = torch.frombuffer(mapping, dtype=torch.uint8)
         copied = source.to(device, copy=True)
         if copied.is_cuda:
-            torch.cuda.synchronize()
+            synchronize()
         del source
     return copied
 
@@ -71,17 +73,17 @@ def to_device(flat: torch.Tensor) -> Shared:
     allocated = _rounded(size, flat.device.index)
     handle, descriptor = ctypes.c_ulonglong(), ctypes.c_int()
     properties = _properties(flat.device.index)
-    _call(
+    call(
         "cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(allocated), ctypes.byref(properties), ctypes.c_ulonglong()
     )
     try:
         with _Mapped(handle, allocated, flat.device.index) as pointer:
             _view(pointer, size, flat.device).copy_(flat)
-            torch.cuda.synchronize()
-        _call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, POSIX_DESCRIPTOR, ctypes.c_ulonglong())
+            synchronize()
+        call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, POSIX_DESCRIPTOR, ctypes.c_ulonglong())
     finally:
         # The exported descriptor keeps the memory alive.
-        _call("cuMemRelease", handle)
+        call("cuMemRelease", handle)
     os.set_inheritable(descriptor.value, False)
     return Shared(descriptor.value, size, "device")
 
@@ -96,20 +98,14 @@ def from_device(shared: Shared, device: str) -> torch.Tensor:
     allocated = _rounded(shared.size_bytes, place.index)
     handle = ctypes.c_ulonglong()
     descriptor = ctypes.c_void_p(shared.descriptor)
-    _call("cuMemImportFromShareableHandle", ctypes.byref(handle), descriptor, POSIX_DESCRIPTOR)
+    call("cuMemImportFromShareableHandle", ctypes.byref(handle), descriptor, POSIX_DESCRIPTOR)
     try:
         with _Mapped(handle, allocated, place.index) as pointer:
             own = _view(pointer, shared.size_bytes, place).clone()
-            torch.cuda.synchronize()
+            synchronize()
     finally:
-        _call("cuMemRelease", handle)
+        call("cuMemRelease", handle)
     return own
-
-
-def fill(pointer: int, size_bytes: int, stream: int) -> None:
-    """Set GPU memory to zero on a stream."""
-    zero = ctypes.c_ubyte(0)
-    _call("cuMemsetD8Async", ctypes.c_ulonglong(pointer), zero, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream))
 
 
 class _Location(ctypes.Structure):
@@ -144,12 +140,12 @@ class _Mapped:
 
     def __enter__(self) -> int:
         zero = ctypes.c_ulonglong()
-        _call("cuMemAddressReserve", ctypes.byref(self._pointer), self._size, ctypes.c_size_t(), zero, zero)
+        call("cuMemAddressReserve", ctypes.byref(self._pointer), self._size, ctypes.c_size_t(), zero, zero)
         try:
-            _call("cuMemMap", self._pointer, self._size, ctypes.c_size_t(), self._handle, zero)
+            call("cuMemMap", self._pointer, self._size, ctypes.c_size_t(), self._handle, zero)
             self._mapped = True
             access = _Access(_Location(DEVICE, self._device), READ_WRITE)
-            _call("cuMemSetAccess", self._pointer, self._size, ctypes.byref(access), ctypes.c_size_t(1))
+            call("cuMemSetAccess", self._pointer, self._size, ctypes.byref(access), ctypes.c_size_t(1))
         except RuntimeError:
             self.__exit__()
             raise
@@ -157,8 +153,8 @@ class _Mapped:
 
     def __exit__(self, *_: object) -> None:
         if self._mapped:
-            _call("cuMemUnmap", self._pointer, self._size)
-        _call("cuMemAddressFree", self._pointer, self._size)
+            call("cuMemUnmap", self._pointer, self._size)
+        call("cuMemAddressFree", self._pointer, self._size)
 
 
 class _Pointer:
@@ -180,23 +176,10 @@ def _properties(device: int) -> _Properties:
 def _granularity(device: int) -> int:
     found = ctypes.c_size_t()
     properties = _properties(device)
-    _call("cuMemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(properties), MINIMUM_GRANULARITY)
+    call("cuMemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(properties), MINIMUM_GRANULARITY)
     return found.value
 
 
 def _rounded(size: int, device: int) -> int:
     granularity = _granularity(device)
     return -(-size // granularity) * granularity
-
-
-def _call(name: str, *arguments: Any) -> None:
-    code = getattr(_driver(), name)(*arguments)
-    if code != 0:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorName(code, ctypes.byref(text))
-        raise RuntimeError(f"{name} failed: {(text.value or b'').decode() or code}")
-
-
-@functools.cache
-def _driver() -> Any:
-    return ctypes.CDLL("libcuda.so.1")

@@ -237,4 +237,4 @@ def _flat(blob: Any, device: str) -> torch.Tensor:
     # torch.frombuffer refuses an empty buffer.
     if not blob:
         return torch.empty(0, dtype=torch.uint8, device=device)
-    return torch.frombuffer(blob, dtype=torch.uint8).clone().to(device)
+    return torch.frombuffer(blob, dtype=torch.uint8).to(device, copy=True)

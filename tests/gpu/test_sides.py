@@ -166,7 +166,14 @@ assert torch.equal(y, 2 * x)
     [
         ("    return x * float(x.sum())", "the entry can't be captured into a CUDA graph: "),
         ("    torch.cuda.synchronize()\n    return double(x)", "the entry can't be captured into a CUDA graph: "),
-        ("    with torch.cuda.stream(beside):\n        double(x)\n    return double(x)", "its graph does 1 of the 2 "),
+        (
+            "    with torch.cuda.stream(beside):\n        double(x)\n    return double(x)",
+            "the entry can't be captured into a CUDA graph: ",
+        ),
+        (
+            "    with torch.cuda.stream(beside):\n        kept.add_(1)\n    return double(x)",
+            "its graph does 1 of the 2 ",
+        ),
         ("    return x", "a call puts nothing on the device"),
     ],
 )
@@ -175,6 +182,7 @@ def test_what_cannot_be_captured_whole_is_told(tmp_path: Path, body: str, reason
         tmp_path,
         f"""
 beside = torch.cuda.Stream()
+kept = torch.zeros(1 << 16, device="cuda")
 
 def entry(x):
 {body}

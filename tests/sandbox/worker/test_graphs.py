@@ -90,7 +90,7 @@ class Device:
         stream = SimpleNamespace(wait_stream=lambda other: None, cuda_stream=7)
         cuda = SimpleNamespace(
             Stream=lambda: stream, current_stream=lambda: stream, stream=contextlib.nullcontext, CUDAGraph=Graph,
-            graph=self.graph, synchronize=self.synchronize,
+            graph=self.graph,
         )  # fmt: skip
         marked = SimpleNamespace(data_ptr=lambda: 4096)
         return SimpleNamespace(cuda=cuda, uint8=None, empty=lambda size, dtype, device: marked)
@@ -106,7 +106,8 @@ def device(graphs, monkeypatch):
     device = Device(importlib.import_module("tritonforge_worker.cupti"))
     monkeypatch.setattr(graphs, "torch", device.torch())
     monkeypatch.setattr(graphs, "recorder", lambda: device)
-    monkeypatch.setattr(graphs.share, "fill", device.mark)
+    monkeypatch.setattr(graphs.cuda_context, "fill", device.mark)
+    monkeypatch.setattr(graphs.cuda_context, "synchronize", device.synchronize)
     monkeypatch.setattr(graphs, "time", SimpleNamespace(perf_counter_ns=lambda: device.now_ns))
     return device
 

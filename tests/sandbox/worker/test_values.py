@@ -140,7 +140,7 @@ def crossed(values, frames):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[1:, ::2]], ids=["whole", "turned", "cut"])
 def test_a_large_tensor_of_every_dtype_comes_back_unchanged_as_a_memory_file(crossed, share, dtype, view):
-    tensor = view(numbers(dtype, 300, 400))
+    tensor = view(numbers(dtype, 600, 800))
     _, (blob,), got = crossed(tensor)
     assert isinstance(blob, share.Shared)
     assert blob.kind == "memory"

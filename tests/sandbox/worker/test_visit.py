@@ -98,7 +98,7 @@ def device(measure, monkeypatch):
     fakes = {
         "torch": SimpleNamespace(cuda=cuda, uint8=torch.uint8, empty=lambda *shape, dtype, device: torch.empty(*shape)),
         "recorder": lambda: SimpleNamespace(start=lambda: None, stop=lambda: None, read=device.read),
-        "share": SimpleNamespace(fill=lambda pointer, size, stream: device.put("Memset", 5, size)),
+        "fill": lambda pointer, size, stream: device.put("Memset", 5, size),
         "L2Flush": lambda size: device.flush,
         "reset_persisting_lines": lambda: None,
         "spin": spin,
