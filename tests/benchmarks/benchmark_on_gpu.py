@@ -38,7 +38,7 @@ from tritonforge.server.tools.benchmark_report import BenchmarkResult, CaseTimes
 AA_KERNELS = ["add", "softmax", "matmul"]
 REPEATS = 4
 """Of each of the ten cases: 40 comparisons of identical source."""
-PLANTED = {0.005: 0.80, 0.01: 0.95, 0.02: 1.0}
+PLANTED = {0.02: 1.0, 0.01: 0.95, 0.005: 0.80}
 """Extra work -> share of tries in which it must be found."""
 POWER_CASES = [("add", "120us", 20), ("matmul", "100us", 12)]
 """Kernel, case, tries."""
@@ -62,8 +62,16 @@ class Bench:
         print(text, flush=True)
 
     def table(self, title: str, header: list[str], rows: Sequence[Sequence[str]]) -> None:
-        lines = [f"\n## {title}\n", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
-        self.say("\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]))
+        """All rows at once; where each takes long, `begin` and `row` show them as they come."""
+        self.begin(title, header)
+        for row in rows:
+            self.row(row)
+
+    def begin(self, title: str, header: list[str]) -> None:
+        self.say(f"\n## {title}\n\n| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+
+    def row(self, row: Sequence[str]) -> None:
+        self.say(f"| {' | '.join(row)} |")
 
     async def call(self, name: str, extra: float = 0.0, **more: Any) -> tuple[BenchmarkResult, float]:
         """The tool with the kernel, slower by ``extra``, against itself; and the seconds that it took."""
@@ -93,12 +101,7 @@ async def smoke(bench: Bench) -> None:
     for name in TASKS:
         requests.clear()
         found, elapsed = await bench.call(name)
-        bench.say(
-            "; ".join(
-                f"{operation} {len(times)}x {1e3 * sum(times):.0f} ms (median {1e3 * statistics.median(times):.1f})"
-                for operation, times in sorted(requests.items(), key=lambda item: -sum(item[1]))
-            )
-        )
+        bench.say(in_words(requests))
         bench.say(f"\n{name}: {elapsed:.2f} s\n{found.summary}")
         for times in found.cases:
             print(times.model_dump_json(exclude={"notes"}))
@@ -122,6 +125,13 @@ def log_requests() -> dict[str, list[float]]:
 
     WorkerProcess.request = request  # pyright: ignore[reportAttributeAccessIssue]
     return log
+
+
+def in_words(requests: dict[str, list[float]]) -> str:
+    return "; ".join(
+        f"{operation} {len(times)}x {1e3 * sum(times):.0f} ms (median {1e3 * statistics.median(times):.1f})"
+        for operation, times in sorted(requests.items(), key=lambda item: -sum(item[1]))
+    )
 
 
 async def identical(bench: Bench) -> None:
@@ -174,12 +184,15 @@ async def peers(bench: Bench) -> None:
 
 async def power(bench: Bench) -> None:
     """Planted slowdowns in kernels of 100 us and more."""
-    rows: list[list[str]] = []
+    bench.begin(
+        "Planted slowdowns",
+        ["case", "extra work %", "slower by % (median)", "found", "wanted", "blocks", "seconds"],
+    )
     for name, case, count in POWER_CASES:
         for extra, wanted in PLANTED.items():
             found, seconds, _ = await tries(bench, name, case, extra, count // bench.fewer)
             slower = sum(one.comparison == "slower" for one in found)
-            rows.append(
+            bench.row(
                 [
                     f"{name} {case}",
                     f"{100 * extra:g}",
@@ -190,20 +203,19 @@ async def power(bench: Bench) -> None:
                     f"{statistics.median(seconds):.2f} [{min(seconds):.2f}, {max(seconds):.2f}]",
                 ]
             )
-    header = ["case", "extra work %", "slower by % (median)", "found", "wanted", "blocks", "seconds"]
-    bench.table("Planted slowdowns", header, rows)
 
 
 async def detectable(bench: Bench) -> None:
     """Whether an effect as large as was said to be detectable is detected."""
-    rows: list[list[str]] = []
+    header = ["case", "us", "told %", "planted ns", "slower by % (median)", "found"]
+    bench.begin("The smallest effect that was said to be visible, planted", header)
     for case in DETECTABLE_CASES:
         same = await tries(bench, "stream", case, 0.0, 3)
         told = statistics.median(one.min_detectable_pct or 0 for one in same.comparisons)
         planted_us = told / 100 * same.device_us
         found = (await tries(bench, "stream", case, planted_us, DETECTABLE_TRIES // bench.fewer)).comparisons
         slower = sum(one.comparison == "slower" for one in found)
-        rows.append(
+        bench.row(
             [
                 f"stream {case}",
                 f"{same.device_us:.2f}",
@@ -213,25 +225,27 @@ async def detectable(bench: Bench) -> None:
                 f"{slower} of {len(found)}",
             ]
         )
-    header = ["case", "us", "told %", "planted ns", "slower by % (median)", "found"]
-    bench.table("The smallest effect that was said to be visible, planted", header, rows)
 
 
 async def decide(bench: Bench) -> None:
     """How long a decision takes from a warm pool."""
-    rows: list[list[str]] = []
+    requests = log_requests()
+    header = ["case", "extra work %", "timing and deciding, s", "whole call, s", "of it the first call (compile), s"]
+    bench.begin("Time to a decision: median [least, most]", header)
     for name, case in (("softmax", "70us"), ("add", "120us")):
         for extra in (0.06, 0.01):
-            _, seconds, _ = await tries(bench, name, case, extra, 6)
+            _, seconds, _ = await tries(bench, name, case, extra, 6, requests)
+            spent = in_words(requests)
             wholes: list[float] = []
             firsts: list[float] = []
             for number in range(3):
+                requests.clear()
                 result, elapsed = await bench.call(name, extra, cases=[case])
                 if number:
                     wholes.append(elapsed)
                     firsts += [times.first_call_s for times in result.cases]
-            print(name, case, extra, [f"{one:.2f}" for one in seconds], [f"{one:.2f}" for one in wholes], flush=True)
-            rows.append(
+            print(f"last comparison: {spent}\nlast call: {in_words(requests)}", flush=True)
+            bench.row(
                 [
                     f"{name} {case}",
                     f"{100 * extra:g}",
@@ -240,8 +254,6 @@ async def decide(bench: Bench) -> None:
                     f"{statistics.median(firsts):.2f}",
                 ]
             )
-    header = ["case", "extra work %", "timing and deciding, s", "whole call, s", "of it the first call (compile), s"]
-    bench.table("Time to a decision: median [least, most]", header, rows)
 
 
 class Tries(NamedTuple):
@@ -254,8 +266,13 @@ class Tries(NamedTuple):
     """Of the candidate, median."""
 
 
-async def tries(bench: Bench, name: str, case: str, extra: float, count: int) -> Tries:
-    """The comparison of a slower kernel with the plain one, several times in the same processes."""
+async def tries(
+    bench: Bench, name: str, case: str, extra: float, count: int, requests: dict[str, list[float]] | None = None
+) -> Tries:
+    """The comparison of a slower kernel with the plain one, several times in the same processes.
+
+    ``requests`` are those of the last time afterwards.
+    """
     services = bench.services
     found: list[Comparison] = []
     seconds: list[float] = []
@@ -275,6 +292,8 @@ async def tries(bench: Bench, name: str, case: str, extra: float, count: int) ->
         for number in range(count + 1):
             await services.executor.settle()
             async with services.measuring(device):
+                if requests is not None:
+                    requests.clear()
                 started = time.perf_counter()
                 timed = await timer.time(await timer.start(case))
                 elapsed = time.perf_counter() - started
