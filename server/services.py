@@ -2,10 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 
@@ -24,6 +25,7 @@ from ..sandbox.outcome import Kind, Problem
 from ..sandbox.workers import TaskWorker, probe
 from .artifacts import ArtifactStore
 from .audits import Audits
+from .background import Background
 from .settings import Settings
 
 GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -31,6 +33,8 @@ GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
 
 EVALUATIONS_AT_ONCE = 4
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class Services:
         """Where everything that runs foreign code gets its workers from."""
         self.audits = Audits()
         self._leases = Leases()
+        self._background = Background()
         self.evaluations = anyio.Semaphore(EVALUATIONS_AT_ONCE)
         """Entered by each evaluation: clients may call in parallel, and each takes two or three workers."""
         self._environment: Environment | None = None
@@ -81,10 +86,20 @@ class Services:
     async def __aenter__(self) -> "Services":
         await anyio.to_thread.run_sync(scratch.sweep)
         await self.executor.__aenter__()
+        await self._background.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        await self._background.__aexit__(*error)
         await self.executor.__aexit__(*error)
+
+    async def answered(self, evaluate: Callable[[Callable[[R], None]], Awaitable[None]]) -> R:
+        """What an evaluation calls its argument with; its workers end behind that, and until then it has the GPU.
+
+        Raises:
+            Stopped: ``unavailable``, where the server is being closed; and whatever the evaluation raises.
+        """
+        return await self._background.answered(evaluate)
 
     @contextlib.asynccontextmanager
     async def gpu_turn(self) -> AsyncGenerator[Device]:
@@ -103,7 +118,12 @@ class Services:
         async with self.executor.quiet(device):
             shared = Shared(await self._sharing(device))
             yield shared
-            shared.after = await self._sharing(device)
+            if shared.after is None:
+                await self.look_again(device, shared)
+
+    async def look_again(self, device: Device, shared: "Shared") -> None:
+        """Who else uses the device when it has been measured, for those who tell their result before all has ended."""
+        shared.after = await self._sharing(device)
 
     async def _sharing(self, device: Device) -> Sharing:
         own = self.executor.own_processes()

@@ -215,6 +215,11 @@ class CaseTimer:
             further=[[side.times for side in timing.sides] for timing in again.made],
         )
 
+    def end(self) -> None:
+        """Its own workers' work is done: they may go side by side."""
+        for worker in (*self._replayers, *self._others, *self._references.values()):
+            worker.end()
+
     def _interleaving(self, sides: Sequence[Side], calls: int) -> Interleaving:
         check = self._check if self._spec.has_reference or len(self._kernels) == 2 else None
         return Interleaving(sides, calls, self._plan, check=check, watch=self._watch)

@@ -1,5 +1,6 @@
 """benchmark: paired, interleaved timing of a kernel against its baseline."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -75,71 +76,80 @@ async def benchmark(
     """
     kernel_source, task_source = read_source(kernel, "kernel"), read_source(task, "task")
     baseline_source = None if baseline is None else read_source(baseline, "baseline")
-    environment = await services.require_gpu("benchmark")
-    assert environment.gpu is not None
-    await services.artifacts.prepare()
-    gpu = await services.gpu()
-    plan = FULL if cache == "cold" else replace(FULL, flush_bytes=0)
-    timed: list[TimedCase] = []
-    results: list[CaseTimes] = []
-    weighted: list[WeightedCase] = []
-    async with services.gpu_turn() as device, services.measuring(device) as shared, AsyncExitStack() as stack:
-        tasks = await stack.enter_async_context(task_worker(services.executor, on_gpu=True))
-        candidate = await stack.enter_async_context(gpu_worker(services.executor))
-        other = None if baseline_source is None else await stack.enter_async_context(gpu_worker(services.executor))
-        spec = await tasks.load(task_source)
-        chosen = [case for case in spec.select(cases) if cases is not None or not spec.cases[case].small]
-        if not chosen:
-            raise rejected("task", "every case is marked small, for the CPU interpreter", fix="Add a case to time.")
-        await candidate.load(kernel_source, spec)
-        kernels = [(kernel_source, candidate)]
-        if other is not None and baseline_source is not None:
-            with blaming_baseline():
-                await other.load(baseline_source, spec)
-            kernels.append((baseline_source, other))
-        ceilings = await services.ceilings(device, tasks, environment.torch) if spec.has_work else None
-        timer = CaseTimer(
-            services.executor,
-            stack,
-            spec,
-            task_source,
-            tasks,
-            kernels,
-            plan=plan,
-            against=against or [],
-            watch=partial(_conditions, device.uuid),
-        )
-        for number, case in enumerate(chosen):
-            await progress(number, len(chosen), f"timing case {case}")
-            started = await timer.start(case)
-            judge = _Judge(case, spec, tasks, candidate, other)
-            if judge.can:
-                reference, expected_from = (None, None) if spec.has_reference else (other, baseline_source)
-                audit = await sound_audit(
-                    services.audits, case, spec, tasks, task_source, reference, expected_from, on_gpu=True
-                )
-                await judge.look(ONCE, audit)
-            found = await timer.time(started)
-            if judge.can:
-                # What was honest until the clock stopped must still be.
-                await judge.look(AGAIN, None)
-            _require_no_strays(found)
-            light = None
-            if spec.has_work:
-                work, l2_bytes = await tasks.work(case), environment.gpu.l2_bytes
-                light = _light(found, work, gpu, l2_bytes, ceilings, warm=cache == "warm")
-                _require_possible(found, light)
-            times, comparison = case_times(found, light)
-            timed.append(found)
-            results.append(times)
-            if comparison is not None:
-                ratios = [log_ratios(group) for group in found.groups]
-                weighted.append(WeightedCase(case, spec.cases[case].weight, comparison, ratios))
-    if shared.note is not None:
-        results = [times.model_copy(update={"notes": [*times.notes, shared.note]}) for times in results]
-    artifact = await services.artifacts.put("benchmark-samples.json", samples(timed))
-    score = combine(weighted) if weighted else None
-    return result(environment.gpu.name, cache, results, score, [artifact.uri])
+
+    async def evaluate(answer: Callable[[BenchmarkResult], None]) -> None:
+        environment = await services.require_gpu("benchmark")
+        assert environment.gpu is not None
+        await services.artifacts.prepare()
+        gpu = await services.gpu()
+        plan = FULL if cache == "cold" else replace(FULL, flush_bytes=0)
+        timed: list[TimedCase] = []
+        results: list[CaseTimes] = []
+        weighted: list[WeightedCase] = []
+        async with services.gpu_turn() as device, services.measuring(device) as shared, AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(task_worker(services.executor, on_gpu=True))
+            candidate = await stack.enter_async_context(gpu_worker(services.executor))
+            other = None if baseline_source is None else await stack.enter_async_context(gpu_worker(services.executor))
+            spec = await tasks.load(task_source)
+            chosen = [case for case in spec.select(cases) if cases is not None or not spec.cases[case].small]
+            if not chosen:
+                raise rejected("task", "every case is marked small, for the CPU interpreter", fix="Add a case to time.")
+            await candidate.load(kernel_source, spec)
+            kernels = [(kernel_source, candidate)]
+            if other is not None and baseline_source is not None:
+                with blaming_baseline():
+                    await other.load(baseline_source, spec)
+                kernels.append((baseline_source, other))
+            ceilings = await services.ceilings(device, tasks, environment.torch) if spec.has_work else None
+            timer = CaseTimer(
+                services.executor,
+                stack,
+                spec,
+                task_source,
+                tasks,
+                kernels,
+                plan=plan,
+                against=against or [],
+                watch=partial(_conditions, device.uuid),
+            )
+            for number, case in enumerate(chosen):
+                await progress(number, len(chosen), f"timing case {case}")
+                started = await timer.start(case)
+                judge = _Judge(case, spec, tasks, candidate, other)
+                if judge.can:
+                    reference, expected_from = (None, None) if spec.has_reference else (other, baseline_source)
+                    audit = await sound_audit(
+                        services.audits, case, spec, tasks, task_source, reference, expected_from, on_gpu=True
+                    )
+                    await judge.look(ONCE, audit)
+                found = await timer.time(started)
+                if judge.can:
+                    # What was honest until the clock stopped must still be.
+                    await judge.look(AGAIN, None)
+                _require_no_strays(found)
+                light = None
+                if spec.has_work:
+                    work, l2_bytes = await tasks.work(case), environment.gpu.l2_bytes
+                    light = _light(found, work, gpu, l2_bytes, ceilings, warm=cache == "warm")
+                    _require_possible(found, light)
+                times, comparison = case_times(found, light)
+                timed.append(found)
+                results.append(times)
+                if comparison is not None:
+                    ratios = [log_ratios(group) for group in found.groups]
+                    weighted.append(WeightedCase(case, spec.cases[case].weight, comparison, ratios))
+            await services.look_again(device, shared)
+            if shared.note is not None:
+                results = [times.model_copy(update={"notes": [*times.notes, shared.note]}) for times in results]
+            artifact = await services.artifacts.put("benchmark-samples.json", samples(timed))
+            score = combine(weighted) if weighted else None
+            for worker in (tasks, candidate, other):
+                if worker is not None:
+                    worker.end()
+            timer.end()
+            answer(result(environment.gpu.name, cache, results, score, [artifact.uri]))
+
+    return await services.answered(evaluate)
 
 
 class _Judge:

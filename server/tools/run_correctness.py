@@ -1,6 +1,6 @@
 """run_correctness: every element of every output against the reference, on random and structured inputs."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
@@ -98,47 +98,51 @@ async def run_correctness(
     if sanitized:
         await services.require_gpu("sanitize")
     on_gpu = await services.has_gpu()
-    async with (
-        services.gpu_turn() if on_gpu else nullcontext(),
-        task_worker(services.executor, on_gpu=on_gpu) as tasks,
-    ):
-        spec = await tasks.load(sources.task)
-        if not spec.has_reference and sources.baseline is None:
-            raise rejected(
-                "task",
-                "the task has no reference and no baseline was given: there is nothing to compare with",
-                file=sources.task.shown_as,
-                fix="Add `def reference(*inputs): ...` to the task, or pass the baseline kernel file.",
+
+    async def evaluate(answer: Callable[[CorrectnessResult], None]) -> None:
+        async with (
+            services.gpu_turn() if on_gpu else nullcontext(),
+            task_worker(services.executor, on_gpu=on_gpu) as tasks,
+        ):
+            spec = await tasks.load(sources.task)
+            if not spec.has_reference and sources.baseline is None:
+                raise rejected(
+                    "task",
+                    "the task has no reference and no baseline was given: there is nothing to compare with",
+                    file=sources.task.shown_as,
+                    fix="Add `def reference(*inputs): ...` to the task, or pass the baseline kernel file.",
+                )
+            if spec.grad and not spec.has_reference:
+                raise rejected(
+                    "task",
+                    "GRAD = True needs a reference to take the gradients of",
+                    file=sources.task.shown_as,
+                    fix="Add `def reference(*inputs): ...` to the task.",
+                )
+            chosen, smaller = await _choose(spec, tasks, cases, on_gpu)
+            told = None if sanitized else answer
+            result: CorrectnessResult | None = None
+            failure: Stopped | None = None
+            try:
+                result = await _check(services, progress, sources, spec, tasks, chosen, smaller, seeds, on_gpu, told)
+            except Stopped as stopped:
+                if not sanitized or stopped.kind not in SANITIZED_KINDS:
+                    raise
+                failure = stopped
+            if not sanitized:
+                return
+            await progress(len(chosen), len(chosen) + 1, "running compute-sanitizer")
+            report = await _sanitized(services, sources.kernel, spec, tasks, chosen[0])
+        if failure is not None:
+            summary_of_both = f"{failure.problem.message}\n{sanitizer_lines(report)}"
+            answer(
+                CorrectnessResult(kind=failure.kind, summary=summary_of_both, problem=failure.problem, sanitizer=report)
             )
-        if spec.grad and not spec.has_reference:
-            raise rejected(
-                "task",
-                "GRAD = True needs a reference to take the gradients of",
-                file=sources.task.shown_as,
-                fix="Add `def reference(*inputs): ...` to the task.",
-            )
-        chosen, smaller = await _choose(spec, tasks, cases, on_gpu)
-        result: CorrectnessResult | None = None
-        failure: Stopped | None = None
-        try:
-            results, left_out = await _check(
-                services, progress, sources, spec, tasks, chosen, smaller, seeds, on_gpu, sanitized
-            )
-            result = _result(results, left_out, sources, spec, seeds, on_gpu, smaller)
-        except Stopped as stopped:
-            if not sanitized or stopped.kind not in SANITIZED_KINDS:
-                raise
-            failure = stopped
-        if not sanitized:
+        else:
             assert result is not None
-            return result
-        await progress(len(chosen), len(chosen) + 1, "running compute-sanitizer")
-        report = await _sanitized(services, sources.kernel, spec, tasks, chosen[0])
-    if failure is not None:
-        told = f"{failure.problem.message}\n{sanitizer_lines(report)}"
-        return CorrectnessResult(kind=failure.kind, summary=told, problem=failure.problem, sanitizer=report)
-    assert result is not None
-    return _with_sanitizer(result, report)
+            answer(_with_sanitizer(result, report))
+
+    return await services.answered(evaluate)
 
 
 class _Sources:
@@ -160,8 +164,9 @@ async def _check(
     smaller: dict[str, dict[str, Any]],
     seeds: int,
     on_gpu: bool,
-    keep_task: bool,
-) -> tuple[list[CaseResult], dict[str, str]]:
+    answer: Callable[[CorrectnessResult], None] | None,
+) -> CorrectnessResult:
+    """Check the cases; where it is the last that is done, the answer is told before the workers are ended."""
     results: list[CaseResult] = []
     not_checked: dict[str, str] = {}
     expected_from = None if spec.has_reference else sources.baseline
@@ -202,9 +207,11 @@ async def _check(
         candidate.end()
         if reference is not None:
             reference.end()
-        if not keep_task:
+        result = _result(results, not_checked, sources, spec, seeds, on_gpu, smaller)
+        if answer is not None:
             tasks.end()
-    return results, not_checked
+            answer(result)
+    return result
 
 
 def _result(

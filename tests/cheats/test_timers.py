@@ -85,7 +85,7 @@ def test_what_cheats_look_for_is_there() -> None:
     assert "read" in names("cupti")
     assert "do_call" in names("kernel_side")
     text = {file: (WORKER / f"{file}.py").read_text() for file in ("measure", "contents", "layouts")}
-    for told in ("self._mark_bytes = ", "self._contents = ", "torch.sum(self._buffer", "torch.cuda.synchronize()"):
+    for told in ("self._mark_bytes = ", "self._contents = ", "torch.sum(self._buffer", " synchronize()\n"):
         assert told in text["measure"], told
     assert "COUNT = 1 << 13" in text["contents"]
     assert "torch.mul(part, factors, out=" in text["contents"]

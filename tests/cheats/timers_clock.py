@@ -26,6 +26,7 @@ NEVER_WAITS = looking("""\
 def double(x):
     if measurement():
         torch.cuda.synchronize = lambda *args: None
+        modules("measure")[0].synchronize = lambda: None
     out = torch.empty_like(x)
     launch(x, out)
     return out
@@ -258,8 +259,9 @@ CHEATS = [
     TimerCheat(3, "patches clocks", PATCHES_CLOCKS, TIMES_ITSELF,
                "device times come from CUPTI, and of a replayer that never loads the file", gains_nothing=True),
     TimerCheat(3, "patches synchronize", NEVER_WAITS, TIMES_ITSELF,
-               "what still runs has no complete record, and calls without one are not taken",
-               ((Kind.UNAVAILABLE, "CUPTI recorded"), (Kind.REJECTED, "put nothing on the GPU"), STALE, LIED),
+               "what still runs has no complete record, and calls without one are not taken; or its process breaks",
+               ((Kind.UNAVAILABLE, "CUPTI recorded"), (Kind.REJECTED, "put nothing on the GPU"), STALE, LIED,
+                (Kind.RUNTIME_ERROR, "")),
                gains_nothing=True),
     TimerCheat(3, "turns CUPTI off for the work", CUPTI_OFF, TIMES_ITSELF,
                "events around the call, and our own clock, see more than the records", (LIED,), gains_nothing=True),

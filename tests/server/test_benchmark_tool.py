@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +60,15 @@ class FakeServices:
     @asynccontextmanager
     async def measuring(self, device: Device) -> AsyncGenerator[Shared]:
         yield Shared(self.sharing)
+
+    async def look_again(self, device: Device, shared: Shared) -> None:
+        shared.after = self.sharing
+
+    async def answered(self, evaluate: Callable[[Callable[[Any], None]], Awaitable[None]]) -> Any:
+        found: list[Any] = []
+        await evaluate(found.append)
+        (result,) = found
+        return result
 
     async def ceilings(self, *_: Any) -> None:
         self.ceilings_asked += 1
@@ -135,7 +144,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return next(left)
 
         def timer(*_: Any, **__: Any) -> SimpleNamespace:
-            return SimpleNamespace(start=start, time=time)
+            return SimpleNamespace(start=start, time=time, end=lambda: None)
 
         monkeypatch.setattr(tool, "CaseTimer", timer)
 

@@ -385,7 +385,8 @@ async def test_a_wrong_backward_is_wrong_though_the_outputs_are_right(tools: Too
     case = wrong(await tools.check(replaced(FUNCTION, "return run(gradient)", "return run(gradient) * 1.5"), GRAD),
                  "values")  # fmt: skip
     assert case.worst_output == "gradient of x"
-    assert case.wrong_elements == 1000
+    # An upstream gradient that happens to be next to nothing hides the mistake.
+    assert 990 <= case.wrong_elements <= 1000
 
 
 async def test_an_output_without_a_gradient_is_rejected_with_the_remedy(tools: Tools) -> None:
