@@ -67,6 +67,33 @@ def waves(grid_blocks: int, sm_count: int, blocks_per_sm: int) -> float | None:
     return grid_blocks / slots if slots else None
 
 
+class Tail(NamedTuple):
+    """The last wave of a launch."""
+
+    last_wave_filled_pct: float
+    """Of the blocks that the GPU holds at once; 100 where the waves come out even."""
+    lost_pct_at_most: float
+    """Of the launch's time, if every block takes equally long: what is idle in the last wave."""
+
+
+def tail(grid_blocks: int, sm_count: int, blocks_per_sm: int) -> Tail | None:
+    """What the last, partly filled wave costs at most. None where no block fits or the grid is empty.
+
+    With `w = blocks / (SMs * blocks per SM)` waves, the launch takes `ceil(w)` times a block's time, and `w` would do:
+    `lost = (ceil(w) - w) / ceil(w)`. Less is lost where blocks that share an SM slow each other down, since those of
+    the last wave then run faster.
+    """
+    slots = sm_count * blocks_per_sm
+    if slots <= 0 or grid_blocks <= 0:
+        return None
+    rounds = -(-grid_blocks // slots)
+    idle = rounds * slots - grid_blocks
+    return Tail(
+        last_wave_filled_pct=round(100 * (slots - idle) / slots, 1),
+        lost_pct_at_most=round(100 * idle / (rounds * slots), 1),
+    )
+
+
 def _warps_by_registers(registers: int, limits: SmLimits) -> int:
     """A warp's registers come from its partition, in whole allocation units."""
     if registers > limits.registers_per_thread:

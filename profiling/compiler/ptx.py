@@ -16,11 +16,13 @@ Mma = Literal["wgmma", "mma", "tcgen05", "none"]
 
 _LINE_COMMENT = re.compile(r"//[^\n]*")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
-_INSTRUCTION = re.compile(r"(?<![\w.%$])(ld|st|atom|red|cp|mma|wgmma|tcgen05)((?:\.[\w:]+)+)(.*)", re.DOTALL)
+_INSTRUCTION = re.compile(
+    r"(?<![\w.%$])(ld|st|atom|red|cp|mma|wgmma|tcgen05|barrier|bar|mbarrier)((?:\.[\w:]+)+)(.*)", re.DOTALL
+)
 _ELEMENT = re.compile(r"(?:b|u|s|f|bf)(\d{1,3})")
-_VECTOR = re.compile(r"v(\d{1,2})")
-_COPY_BYTES = re.compile(r"\],\s*(0x[0-9a-fA-F]{1,4}|[1-9]\d{0,4})\b")
-_ADDRESS = re.compile(r"\[\s*(%\w+)")
+VECTOR = re.compile(r"v(\d{1,2})")
+COPY_BYTES = re.compile(r"\],\s*(0x[0-9a-fA-F]{1,4}|[1-9]\d{0,4})\b")
+ADDRESS = re.compile(r"\[\s*(%\w+)")
 
 _COPY = re.compile(r"(?:mov|cvta(?:\.to)?(?:\.global)?|add)\.\w+\s+(%\w+),\s*([%\w$]+)")
 
@@ -45,7 +47,9 @@ class PtxFacts:
     """Those of them that order other memory accesses too."""
 
 
-class _Instruction(NamedTuple):
+class Instruction(NamedTuple):
+    """`root.part.part operands`, without its predicate."""
+
     root: str
     parts: list[str]
     operands: str
@@ -53,12 +57,18 @@ class _Instruction(NamedTuple):
 
 def strip_debug(ptx: str) -> str:
     """The PTX without comments and debug sections."""
+    code = without_block_comments(ptx)
+    return "\n".join(outside_sections(_LINE_COMMENT.sub("", code).splitlines()))
+
+
+def without_block_comments(ptx: str) -> str:
+    """The PTX without what stands between `/*` and `*/`."""
     first, *commented = ptx.split("/*")
-    code = first + "".join(part.partition("*/")[2] for part in commented)
-    return "\n".join(_outside_sections(_LINE_COMMENT.sub("", code).splitlines()))
+    return first + "".join(part.partition("*/")[2] for part in commented)
 
 
-def _outside_sections(lines: list[str]) -> Iterator[str]:
+def outside_sections(lines: list[str]) -> Iterator[str]:
+    """The lines that are no part of a debug section."""
     inside = False
     for line in lines:
         inside = inside or line.lstrip().startswith(".section")
@@ -71,7 +81,7 @@ def _outside_sections(lines: list[str]) -> Iterator[str]:
 def parse(ptx: str) -> PtxFacts:
     """Reads the PTX of one kernel, as Triton leaves it: compiler output mixed with inline assembly."""
     code = strip_debug(ptx)
-    tables = _table_registers(code)
+    tables = table_registers(code)
     mma: Counter[Mma] = Counter()
     loads: Counter[int] = Counter()
     stores: Counter[int] = Counter()
@@ -79,17 +89,17 @@ def parse(ptx: str) -> PtxFacts:
     for root, parts, operands in _instructions(code):
         match root:
             case "ld" | "st" if "global" in parts:
-                address = _ADDRESS.search(operands)
+                address = ADDRESS.search(operands)
                 if address is None or address[1] not in tables:
-                    (loads if root == "ld" else stores)[_width_bytes(parts)] += 1
-            case "atom" | "red" if not _is_shared(parts):
+                    (loads if root == "ld" else stores)[width_bytes(parts)] += 1
+            case "atom" | "red" if not is_shared(parts):
                 atomics += 1
                 acq_rel += "acq_rel" in parts
             case "cp" if "bulk" in parts:
                 tma_copies += "tensor" in parts and "prefetch" not in parts
             case "cp" if "global" in parts:
                 async_copies += 1
-                size = _COPY_BYTES.search(operands)
+                size = COPY_BYTES.search(operands)
                 loads[int(size[1], 0) if size else 0] += 1
             case "wgmma" if parts[0] == "mma_async":
                 mma["wgmma"] += 1
@@ -122,24 +132,31 @@ def _newest(used: Counter[Mma]) -> Mma:
     return "mma" if used["mma"] else "none"
 
 
-def _instructions(code: str) -> Iterator[_Instruction]:
+def _instructions(code: str) -> Iterator[Instruction]:
     for statement in code.split(";"):
-        if match := _INSTRUCTION.search(statement):
-            yield _Instruction(match[1], match[2].lstrip(".").split("."), match[3])
+        if found := instruction(statement):
+            yield found
 
 
-def _width_bytes(parts: list[str]) -> int:
+def instruction(statement: str) -> Instruction | None:
+    """The instruction of a statement, where it is of a kind that is looked at here."""
+    match = _INSTRUCTION.search(statement)
+    return Instruction(match[1], match[2].lstrip(".").split("."), match[3]) if match else None
+
+
+def width_bytes(parts: list[str]) -> int:
     """Bytes that one thread moves: `global.v4.b32` is 16."""
-    vector = next((int(match[1]) for part in parts if (match := _VECTOR.fullmatch(part))), 1)
+    vector = next((int(match[1]) for part in parts if (match := VECTOR.fullmatch(part))), 1)
     element = _ELEMENT.fullmatch(parts[-1])
     return vector * int(element[1]) // 8 if element else 0
 
 
-def _is_shared(parts: list[str]) -> bool:
+def is_shared(parts: list[str]) -> bool:
+    """Whether an instruction works on shared memory."""
     return any(part.split("::")[0] == "shared" for part in parts)
 
 
-def _table_registers(code: str) -> set[str]:
+def table_registers(code: str) -> set[str]:
     """Registers that hold addresses inside the module's own arrays, such as sine's reduction constants."""
     heads = (line.partition("[")[0].split() for line in code.splitlines() if "[" in line)
     known = {words[-1] for words in heads if len(words) > 1 and words[0] == ".global"}

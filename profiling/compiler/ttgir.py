@@ -6,7 +6,6 @@ in its length and raises nothing.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple
@@ -24,7 +23,7 @@ _BITS = re.compile(r"[a-z]+(\d{1,3})")
 
 _LOADS = {"tt.load", "ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local", "ttng.async_tma_gather"}
 _STORES = {"tt.store", "ttng.async_tma_copy_local_to_global", "ttng.async_tma_scatter"}
-_DOTS = {"tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma"}
+DOTS = {"tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma"}
 _PICKS = {"ttg.memdesc_index", "ttg.memdesc_subview"}  # the second up to Triton 3.4
 _LOOPS = {"scf.for", "scf.while"}
 
@@ -96,29 +95,35 @@ class TtgirFacts:
         return max(chosen, key=lambda access: access.tile_bytes, default=None)
 
 
-class _Loop(NamedTuple):
+class Loop(NamedTuple):
+    """A loop, by its place in the order of appearance."""
+
     number: int
     kind: str
 
 
-class _Operation(NamedTuple):
+class Operation(NamedTuple):
+    """One operation: the line of text that it starts with."""
+
     name: str
     text: str
-    loop: _Loop | None
+    loop: Loop | None
     """The innermost loop around it."""
+    location: str
+    """What stands in its `loc(…)`, unresolved; empty where there is none."""
 
 
 def parse(ttgir: str) -> TtgirFacts:
     """Reads the TTGIR of one kernel, after Triton's last pass over it."""
-    operations = list(_operations(ttgir))
-    placed_dots = [(dot, op) for op in operations if op.name in _DOTS and (dot := _dot(op))]
-    accesses = tuple(access for op in operations if (access := _access(op)))
+    found = operations(ttgir)
+    placed_dots = [(dot, op) for op in found if op.name in DOTS and (dot := _dot(op))]
+    accesses = tuple(access for op in found if (access := access_of(op)))
     dot_loops = {op.loop.number for _, op in placed_dots if op.loop}
     return TtgirFacts(
         accesses=accesses,
         dots=tuple(dot for dot, _ in placed_dots),
-        loops=sum(op.name in _LOOPS for op in operations),
-        buffers=max((_buffers(op) for op in operations), default=0),
+        loops=sum(op.name in _LOOPS for op in found),
+        buffers=max((_buffers(op) for op in found), default=0),
         async_copies_in_loops=sum(
             access.is_async and access.kind == "load" and access.loop is not None for access in accesses
         ),
@@ -126,35 +131,47 @@ def parse(ttgir: str) -> TtgirFacts:
             access.kind == "load" and not access.is_async and access.rank > 1 and access.loop in dot_loops
             for access in accesses
         ),
-        layout_conversions_in_loops=sum(_converts_through_memory(op) for op in operations if op.loop),
+        layout_conversions_in_loops=sum(converts_through_memory(op) for op in found if op.loop),
     )
 
 
-def _operations(ttgir: str) -> Iterator[_Operation]:
-    """Walks the lines, keeping track of the innermost loop around each."""
-    regions: list[_Loop | None] = []
+def operations(ttgir: str) -> list[Operation]:
+    """Walks the lines, keeping track of the innermost loop around each.
+
+    An operation with regions has its location behind the last one's closing brace.
+    """
+    found: list[Operation] = []
+    regions: list[tuple[Loop | None, int | None]] = []
     loops = 0
     for line in ttgir.splitlines():
-        text = line.strip()
-        if text.endswith(")"):
-            text = text.partition(" loc(")[0]
+        text, location = _without_location(line.strip())
         if text.startswith("}"):
-            closed = regions.pop() if regions else None
+            closed = regions.pop() if regions else (None, None)
             if text.endswith("{"):  # "} do {" goes on with the same loop, "} else {" with the same branch
                 regions.append(closed)
+            elif closed[1] is not None:
+                found[closed[1]] = found[closed[1]]._replace(location=location)
             continue
-        around = regions[-1] if regions else None
+        around = regions[-1][0] if regions else None
         match = _OPERATION.match(text)
         if match:
-            yield _Operation(match[1], text, around)
+            found.append(Operation(match[1], text, around, location))
         if text.endswith("{"):
             if match and match[1] in _LOOPS:
-                around = _Loop(loops, match[1])
+                around = Loop(loops, match[1])
                 loops += 1
-            regions.append(around)
+            regions.append((around, len(found) - 1 if match else None))
+    return found
 
 
-def _access(op: _Operation) -> Access | None:
+def _without_location(text: str) -> tuple[str, str]:
+    if not text.endswith(")"):
+        return text, ""
+    return text.partition(" loc(")[0], text.rpartition(" loc(")[2][:-1]
+
+
+def access_of(op: Operation) -> Access | None:
+    """The load or store of a tile that an operation is, if it is one."""
     kind = "load" if op.name in _LOADS else "store" if op.name in _STORES else None
     tile = _POINTERS.search(op.text) or _DESCRIPTOR.search(op.text)
     if kind is None or tile is None:
@@ -171,7 +188,7 @@ def _access(op: _Operation) -> Access | None:
     )
 
 
-def _dot(op: _Operation) -> Dot | None:
+def _dot(op: Operation) -> Dot | None:
     """The types stand in the same order in all three spellings: a, b, then the result or the accumulator."""
     values = [(_shape(match[1]), match[2]) for match in _VALUE.finditer(op.text)]
     if len(values) < 3:
@@ -195,13 +212,14 @@ def _dot(op: _Operation) -> Dot | None:
     )
 
 
-def _buffers(op: _Operation) -> int:
+def _buffers(op: Operation) -> int:
     """Leading dimension of the buffer that a loop picks a tile from."""
     match = _BUFFERS.search(op.text) if op.name in _PICKS else None
     return int(match[1]) if match else 0
 
 
-def _converts_through_memory(op: _Operation) -> bool:
+def converts_through_memory(op: Operation) -> bool:
+    """Whether an operation is a layout conversion that goes through shared memory."""
     result = _RESULT.search(op.text) if op.name == "ttg.convert_layout" else None
     return result is not None and "#ttg.slice" not in result[1] and "#ttg.dot_op" not in result[1]
 
