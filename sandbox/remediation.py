@@ -97,7 +97,7 @@ def explain_death(
     """
     stage, doing = _OPERATIONS[operation]
     aborted = re.search(r"^.*(Assertion `.*' failed|LLVM ERROR:|UNREACHABLE executed).*$", output, re.M)
-    if aborted and operation in {"capture", "call", "first_call"}:
+    if aborted and operation in {"capture", "run_file", "call", "first_call"}:
         return Kind.COMPILE_ERROR, Problem(
             stage="compile",
             message=f"Triton's compiler aborted: {aborted.group(0).strip()[:500]}",
@@ -244,6 +244,8 @@ _OPERATIONS = {
     "load_kernel": Operation("load", "loading the kernel file"),
     "set_inputs": Operation("inputs", "taking the inputs"),
     "capture": Operation("capture", "running and compiling the entry"),
+    "run_file": Operation("capture", "running the kernel file and compiling its launches"),
+    "captured": Operation("capture", "handing over the launches"),
     "call": Operation("run", "running the entry"),
     "run_once": Operation("sanitize", "the call under compute-sanitizer"),
     "prepare": Operation("benchmark", "preparing the benchmark"),
@@ -270,6 +272,7 @@ _OPERATIONS = {
 _TIMEOUT_CAUSES = {
     "load_kernel": "Code at module level that does not end.",
     "capture": "An endless loop in the entry, or a compile that does not end (very large blocks take minutes).",
+    "run_file": "An endless loop, one that waits for results (outputs hold none here), or many slow compiles.",
     "call": "An endless loop in the entry or the kernel; in the interpreter, too many programs (about 1 ms each).",
     "first_call": "An endless loop in the entry or the kernel, or a compile that does not end.",
     "visit": "A kernel that hangs, or is far slower than in its first calls.",
@@ -277,5 +280,6 @@ _TIMEOUT_CAUSES = {
 _TIMEOUT_FIXES = {
     "call": "Check the loop's bound; for the interpreter mark a case of few programs with small=True.",
     "capture": "Check loops in the host code; cut block sizes (512 or more elements a thread compile for minutes).",
+    "run_file": "Call the kernel on fewer shapes or with fewer configurations, or give a task with one case.",
     "start": "A cold file cache can make the first import slow: try once more, then run `tritonforge-mcp doctor`.",
 }

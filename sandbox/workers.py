@@ -222,7 +222,31 @@ class KernelWorker(TimedWorker):
 
     async def capture(self) -> Capture:
         """Run the entry once under the capturing driver."""
-        frame = await self.process.request("capture")
+        return self._captured(await self.process.request("capture"))
+
+    async def run_file(self, source: Source, *, limit_s: float) -> None:
+        """Execute a kernel file as it stands, with the code that calls its kernels, under the capturing driver.
+
+        Args:
+            source: the file.
+            limit_s: after so many seconds the worker stops it; below the limit of a request, or all is lost.
+
+        Raises:
+            Stopped: how it ended otherwise; `captured` has the launches made until then, unless the worker is gone.
+        """
+        await self.process.request(
+            "run_file",
+            [source.text.encode()],
+            shown_as=source.shown_as,
+            origin=source.origin,
+            limit_s=limit_s,
+        )
+
+    async def captured(self) -> Capture:
+        """The launches that `run_file` has made, compiled."""
+        return self._captured(await self.process.request("captured"))
+
+    def _captured(self, frame: Frame) -> Capture:
         launches = self.checked(list[CapturedLaunch], "capture", frame.fields.get("launches"))
         texts = [blob for blob in frame.blobs if isinstance(blob, bytes)]
         if len(texts) < len(frame.blobs) or not all(

@@ -17,7 +17,17 @@ from .results import respond
 from .services import Services
 from .settings import Settings
 from .tools import benchmark, compile_kernel, hardware_spec, profile_ncu, run_correctness
-from .tools.parameters import Against, Cache, Cases, Kernel, OptionalBaseline, Progress, TargetName, TaskFile
+from .tools.parameters import (
+    Against,
+    Cache,
+    Cases,
+    Kernel,
+    OptionalBaseline,
+    OptionalTask,
+    Progress,
+    TargetName,
+    TaskFile,
+)
 
 NAME: Final = "tritonforge"
 INSTRUCTIONS: Final = """\
@@ -146,7 +156,7 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
     async def _compile_kernel(  # pyright: ignore[reportUnusedFunction]
         context: Context[Any, Any],
         kernel: Kernel,
-        task: TaskFile,
+        task: OptionalTask = None,
         target: TargetName = None,
         cases: Cases = None,
     ) -> Annotated[CallToolResult, compile_kernel.CompileResult]:

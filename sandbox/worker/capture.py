@@ -13,6 +13,7 @@ import dataclasses
 import math
 import operator
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from triton.backends.nvidia import compiler as nvidia_compiler
 from triton.backends.nvidia import driver as nvidia_driver
 from triton.compiler import CompiledKernel
 
+from . import trials
 from .failures import Refused
 
 LAUNCH_LIMIT = 10_000
@@ -62,14 +64,15 @@ class Recorder:
         self.tuning = False
         self.kernels: dict[int, Any] = {}
         self.ptxas_logs: dict[str, str] = {}
-        self._unclaimed_logs: list[str] = []
+        self._unclaimed = threading.local()
+        """What ptxas said of the kernel that a thread compiles, which is also where that kernel comes to its end."""
         self._total = 0
 
     def launched(self, metadata: Any, grid: tuple[int, int, int]) -> None:
         kernel = self.kernels[id(metadata)]
         self._total += 1
         if self._total > LAUNCH_LIMIT:
-            raise Refused("unsupported", "capture", f"the entry makes more than {LAUNCH_LIMIT} launches in one call")
+            raise Refused("unsupported", "capture", f"more than {LAUNCH_LIMIT} launches are made in one call")
         key = (kernel.hash, grid, self.tuning)
         if key in self.launches:
             self.launches[key].count += 1
@@ -78,15 +81,15 @@ class Recorder:
 
     def heard(self, log: str) -> None:
         """What ptxas said; `compiled` gives it to the kernel that it names."""
-        self._unclaimed_logs.append(log)
+        self._unclaimed.logs = [*getattr(self._unclaimed, "logs", []), log]
 
     def compiled(self, kernel: Any) -> None:
         self.kernels[id(kernel.metadata)] = kernel
-        for log in reversed(self._unclaimed_logs):
+        for log in reversed(getattr(self._unclaimed, "logs", [])):
             if kernel.name in log:
                 self.ptxas_logs[kernel.hash] = log
                 break
-        self._unclaimed_logs.clear()
+        self._unclaimed.logs = []
 
 
 class PtxasListener:
@@ -224,6 +227,7 @@ def install(target: dict[str, Any]) -> Recorder:
         recorder.compiled(self)
 
     CompiledKernel.__init__ = init
+    trials.compile_together()
     return recorder
 
 

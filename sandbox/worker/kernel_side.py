@@ -46,10 +46,7 @@ class KernelSide(TimedSide):
     ) -> Reply:
         self.stage = "load"
         if self._role == "capture":
-            from . import capture
-
-            assert self._target is not None
-            self._recorder = capture.install(self._target)
+            self._capture()
         elif self._role == "interpret":
             from . import interpreter
 
@@ -86,6 +83,40 @@ class KernelSide(TimedSide):
             reference.call(self._entry, self._inputs)
         blobs: list[Any] = []
         return {"launches": capture.report(self._recorder, blobs)}, blobs
+
+    def do_run_file(self, blobs: list[Any], *, shown_as: str, origin: str | None, limit_s: float) -> Reply:
+        """Run a kernel file as it stands, for so many seconds at most.
+
+        `do_captured` tells its launches, also after this has failed.
+        """
+        from . import standalone
+
+        self.stage = "capture"
+        recorder = self._capture()
+        with self._cuda():
+            standalone.run(
+                blobs[0].decode(),
+                shown_as=shown_as,
+                origin=origin,
+                sources=self._sources,
+                launched=lambda: bool(recorder.launches),
+                limit_s=limit_s,
+            )
+        return {}, []
+
+    def do_captured(self, _: list[Any]) -> Reply:
+        """The launches made so far, compiled."""
+        from . import capture
+
+        blobs: list[Any] = []
+        return {"launches": capture.report(self._recorder, blobs)}, blobs
+
+    def _capture(self) -> Any:
+        from . import capture
+
+        assert self._target is not None
+        self._recorder = capture.install(self._target)
+        return self._recorder
 
     def do_call(self, blobs: list[Any], *, key: str | None, upstream: dict[str, Any] | None) -> Reply:
         """Run the entry once on copies of the inputs; what it returned, and what happened beside."""

@@ -13,11 +13,20 @@ from typing import Any
 from .failures import Refused, Sources
 
 
-def load_module(text: str, *, name: str, shown_as: str, stage: str, origin: str | None, sources: Sources) -> ModuleType:
+def load_module(
+    text: str,
+    *,
+    name: str,
+    shown_as: str,
+    stage: str,
+    origin: str | None,
+    sources: Sources,
+    may_exit: bool = False,
+) -> ModuleType:
     """Execute ``text`` as the module ``name``.
 
     ``origin`` is the folder that the file came from: appended to the import path, so that its own imports
-    work and the standard library is never shadowed.
+    work and the standard library is never shadowed. ``may_exit``: a successful ``sys.exit`` is its end and no error.
 
     Raises:
         Refused: a syntax error, a module that calls ``sys.exit``, or an import from a folder that the sandbox hides.
@@ -43,6 +52,8 @@ def load_module(text: str, *, name: str, shown_as: str, stage: str, origin: str 
     try:
         exec(code, module.__dict__)
     except SystemExit as error:
+        if may_exit and not error.code:
+            return module
         raise Refused("rejected", stage, f"{shown_as} calls sys.exit({error.code!r}) while it is imported") from error
     except ModuleNotFoundError as error:
         if origin is None or _is_known(error.name) or _is_visible(origin):

@@ -58,7 +58,7 @@ def warm_up(options: dict[str, Any]) -> None:
     os.makedirs(folder, exist_ok=True)
     tempfile.tempdir = folder
     os.environ["TMPDIR"] = folder
-    from . import capture, cupti, kernel_side, load, measure, remap, share, task_side, values  # noqa: F401
+    from . import capture, cupti, kernel_side, load, measure, remap, share, standalone, task_side, values  # noqa: F401
 
     if options["flavor"] == "interpret":
         from . import interpreter  # noqa: F401

@@ -3,14 +3,15 @@
 """Lets host code written for CUDA run on CPU tensors: ``device="cuda"`` means the CPU, and says otherwise.
 
 Used where no kernel really runs on a GPU (capture, interpreter). Tensors report a CUDA device, so that
-``assert x.is_cuda`` and ``device=x.device`` behave; what only a real GPU can answer raises `Refused`.
+``assert x.is_cuda`` and ``device=x.device`` behave; what only a real GPU can answer raises `Refused`. Code that was
+generated for CUDA, by torch.compile for example, also reaches for torch's private functions: the usual ones are here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -55,16 +56,45 @@ class CudaOnCpu(TorchFunctionMode):
 @contextlib.contextmanager
 def cuda_on_cpu(capability: int, sm_count: int | None, name: str) -> Generator[None]:
     """Within this context ``torch.cuda`` answers for one GPU of the given capability (such as 90)."""
-    replacements = _torch_cuda(capability, sm_count, name)
-    saved = {attribute: getattr(torch.cuda, attribute, None) for attribute in replacements}
-    for attribute, value in replacements.items():
-        setattr(torch.cuda, attribute, value)
+    replacements = [(torch.cuda, found) for found in _torch_cuda(capability, sm_count, name).items()]
+    replacements += [(torch._C, ("_cuda_getCurrentRawStream", lambda device=None: 0))]
+    # Not in older torches.
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    if guards is not None:
+        replacements += [(guards, ("_empty_strided_cuda", _empty_strided))]
+    replacements += [(torch.cuda.nvtx, (attribute, _nothing())) for attribute in ("mark", "range_push", "range_pop")]
+    with contextlib.ExitStack() as stack:
+        for owner, (attribute, value) in replacements:
+            stack.enter_context(_replaced(owner, attribute, value))
+        stack.enter_context(CudaOnCpu())
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, attribute: str, value: Any) -> Generator[None]:
+    missing = object()
+    was = getattr(owner, attribute, missing)
+    setattr(owner, attribute, value)
     try:
-        with CudaOnCpu():
-            yield
+        yield
     finally:
-        for attribute, value in saved.items():
-            setattr(torch.cuda, attribute, value)
+        if was is missing:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, was)
+
+
+def _nothing() -> Callable[..., None]:
+    """A new function each time: torch.compile's tables want every function of torch to be one of its own."""
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    return nothing
+
+
+def _empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype)
 
 
 def _to_cpu(value: Any) -> Any:
@@ -96,6 +126,29 @@ class _Stream:
 
     def __exit__(self, *exc: object) -> None:
         return None
+
+
+class _Generator:
+    """The state that a CUDA generator shows: its seed and its offset, eight bytes each."""
+
+    device = CUDA
+
+    def __init__(self) -> None:
+        self._state = torch.zeros(2, dtype=torch.int64)
+
+    def get_state(self) -> torch.Tensor:
+        return self._state.clone().view(torch.uint8)
+
+    def set_state(self, state: torch.Tensor) -> _Generator:
+        self._state = state.clone().view(torch.int64)
+        return self
+
+    def manual_seed(self, seed: int) -> _Generator:
+        self._state = torch.tensor([seed, 0])
+        return self
+
+    def initial_seed(self) -> int:
+        return int(self._state[0])
 
 
 class _Event:
@@ -138,9 +191,6 @@ def _torch_cuda(capability: int, sm_count: int | None, name: str) -> dict[str, A
             max_threads_per_multi_processor=2048,
         )
 
-    def nothing(*args: Any, **kwargs: Any) -> None:
-        return None
-
     def no_memory(*args: Any, **kwargs: Any) -> Any:
         raise Refused("unsupported", "capture", "the entry asks how much GPU memory is in use, which needs a GPU")
 
@@ -151,18 +201,19 @@ def _torch_cuda(capability: int, sm_count: int | None, name: str) -> dict[str, A
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "init": nothing,
+        "init": _nothing(),
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": nothing,
+        "set_device": _nothing(),
         "device": lambda *args, **kwargs: contextlib.nullcontext(),
+        "_DeviceGuard": lambda *args, **kwargs: contextlib.nullcontext(),
         "device_of": lambda *args, **kwargs: contextlib.nullcontext(),
         "get_device_name": lambda device=None: name,
         "get_device_capability": lambda device=None: (major, minor),
         "get_device_properties": properties,
-        "synchronize": nothing,
-        "empty_cache": nothing,
-        "reset_peak_memory_stats": nothing,
+        "synchronize": _nothing(),
+        "empty_cache": _nothing(),
+        "reset_peak_memory_stats": _nothing(),
         "memory_allocated": no_memory,
         "max_memory_allocated": no_memory,
         "memory_reserved": no_memory,
@@ -174,7 +225,8 @@ def _torch_cuda(capability: int, sm_count: int | None, name: str) -> dict[str, A
         "Event": _Event,
         "CUDAGraph": no_graph,
         "graph": no_graph,
-        "manual_seed": nothing,
-        "manual_seed_all": nothing,
+        "default_generators": (_Generator(),),
+        "manual_seed": _nothing(),
+        "manual_seed_all": _nothing(),
         "is_bf16_supported": lambda *args, **kwargs: major >= 8,
     }

@@ -7,12 +7,12 @@ from mcp_types import ToolAnnotations
 from ...profiling.compiler.launch import LaunchFacts, RawLaunch, build
 from ...profiling.compiler.observations import Observation, observe
 from ...profiling.hardware.model import Target
-from ...sandbox.errors import rejected
-from ...sandbox.facts import Capture, CapturedLaunch
+from ...sandbox.errors import Stopped, rejected
+from ...sandbox.facts import Capture, CapturedLaunch, line
 from ...sandbox.outcome import Kind
-from ...sandbox.source import read_source
+from ...sandbox.source import Source, read_source
 from ...sandbox.workers import capture_worker, task_worker
-from ..results import Result
+from ..results import Result, ended
 from ..services import Services, target_facts
 from .parameters import Progress
 
@@ -20,8 +20,10 @@ NAME: Final = "compile_kernel"
 TITLE: Final = "Compile a kernel and explain what the compiler did"
 DESCRIPTION: Final = """\
 Runs the entry on the task's cases with a capturing driver: every Triton launch is specialized and compiled \
-exactly as for a real launch on the target, and nothing is launched. Works without a GPU, in seconds. Start here: \
-it finds most inefficiencies before anything is timed.
+exactly as for a real launch on the target, and nothing is launched. Without a task the kernel file is run as it \
+stands, and what it launches itself is compiled (its tests at the end, or its `__main__` block if nothing else \
+launches); notes say where it failed after that. Works without a GPU, in seconds. Start here: it finds most \
+inefficiencies before anything is timed.
 Returns per launch: registers, spill_bytes, shared_bytes, theoretical_occupancy_pct with occupancy_limiter, mma \
 (wgmma, mma or none), async_copies, access_widths_bytes (16 is best), waves, code_hash (equal hashes: the same \
 machine code); and observations[], ranked, each with an id of the catalogue, the evidence and a suggestion. \
@@ -37,8 +39,16 @@ ANNOTATIONS: Final = ToolAnnotations(
     open_world_hint=True,
 )
 
+FILE: Final = "file"
+"""Stands for the case of launches that a file makes without a task."""
+FILE_SHARE: Final = 0.75
+"""Of a request's time: how long a file runs, so that a slow one still hands over the launches that it made."""
+BY_FAULT_OF_A_KERNEL: Final = frozenset({Kind.COMPILE_ERROR, Kind.LAUNCH_ERROR})
+"""A file that ends so did not only miss its results: one of its launches can't be made."""
 LAUNCHES_SHOWN: Final = 4
 OBSERVATIONS_SHOWN: Final = 8
+MESSAGE_SHOWN: Final = 180
+"""Characters of an exception in a note."""
 ARGUMENTS_SHOWN: Final = 12
 """Constants, and arguments without known divisibility, that a launch lists."""
 ARTIFACT_STAGES: Final = ("ttgir", "ptx")
@@ -78,6 +88,8 @@ class CompileResult(Result):
     launches_omitted: int = 0
     """Further distinct launches that are not listed."""
     observations: list[LaunchObservation] = []
+    notes: list[str] = []
+    """What a reader of the launches must know, such as the line at which the file failed after them."""
 
 
 async def compile_kernel(
@@ -85,21 +97,26 @@ async def compile_kernel(
     progress: Progress,
     *,
     kernel: str,
-    task: str,
+    task: str | None = None,
     target: str | None = None,
     cases: list[str] | None = None,
 ) -> CompileResult:
-    """Compile every launch of the entry for the target.
+    """Compile every launch of the entry for the target; without a task, every launch that the file itself makes.
 
     Raises:
         Stopped: any failing outcome.
     """
-    kernel_source, task_source = read_source(kernel, "kernel"), read_source(task, "task")
+    kernel_source = read_source(kernel, "kernel")
+    task_source = None if task is None else read_source(task, "task")
+    if task_source is None and cases is not None:
+        raise rejected(
+            "task", "cases are those of a task, and no task is given", fix="Give the task too, or leave out cases."
+        )
     goal = await services.target(target)
     await services.artifacts.prepare()
-    launches: list[Launch] = []
-    observations: list[LaunchObservation] = []
-    artifacts: dict[str, str] = {}
+    found = _Findings(services, goal)
+    if task_source is None:
+        return await _compile_file(found, progress, kernel_source)
     async with (
         task_worker(services.executor, on_gpu=False) as tasks,
         capture_worker(services.executor, target=target_facts(goal)) as kernels,
@@ -120,31 +137,95 @@ async def compile_kernel(
                     file=kernel_source.shown_as,
                     fix="The entry must launch at least one @triton.jit kernel: kernel[grid](...).",
                 )
-            for captured in capture.launches:
-                facts = _facts(captured, capture, goal)
-                launches.append(_launch(facts, captured, case))
-                if not captured.tuning and (cases is not None or not spec.cases[case].small or only_small):
-                    sm_count = goal.gpu.sm_count if goal.gpu is not None else None
-                    observations += [
-                        LaunchObservation(**found.model_dump(), kernel=captured.kernel, case=case)
-                        for found in observe(facts, goal.limits, sm_count)
-                    ]
-                    for stage in ARTIFACT_STAGES:
-                        data = capture.blobs[captured.assembly[stage]]
-                        stored = await services.artifacts.put(f"{captured.kernel}.{stage}", data)
-                        artifacts.setdefault(stored.uri, stored.name)
-    shown = sorted(launches, key=lambda launch: launch.tuning)[:LAUNCHES_SHOWN]
-    observations = _distinct(observations)
-    return CompileResult(
-        kind=Kind.OK,
-        summary=_summary(goal, shown, len(launches) - len(shown), observations),
-        next_step=_next_step(observations),
-        target=goal.name,
-        entry=spec.entry,
-        launches=shown,
-        launches_omitted=len(launches) - len(shown),
-        observations=observations,
-        artifacts=list(artifacts)[: 2 * LAUNCHES_SHOWN],
+            counts = cases is not None or not spec.cases[case].small or only_small
+            await found.add(capture, case, observed=counts)
+    return found.result(entry=spec.entry)
+
+
+async def _compile_file(found: "_Findings", progress: Progress, source: Source) -> CompileResult:
+    """Run the file as it stands; where it fails after its first launch, those made until then count."""
+    await progress(0, 1, f"running {source.shown_as} and compiling its launches for {found.goal.name}")
+    failure: Stopped | None = None
+    async with capture_worker(found.services.executor, target=target_facts(found.goal)) as kernels:
+        try:
+            await kernels.run_file(source, limit_s=FILE_SHARE * found.services.settings.limits.request_s)
+        except Stopped as stopped:
+            failure = stopped
+        try:
+            capture = await kernels.captured()
+        except Stopped as stopped:
+            # A worker that was killed has nothing to hand over; why it was is what counts.
+            raise failure or stopped from stopped
+    if not capture.launches:
+        raise failure or rejected(
+            "capture",
+            f"{source.shown_as} launches no Triton kernel when it is run",
+            file=source.shown_as,
+            fix="Give a task (ENTRY, CASES, make_inputs) that says how to call it, or call the kernel at the end of "
+            "the file, at module level or below if __name__ == '__main__'.",
+        )
+    await found.add(capture, FILE, observed=True)
+    return found.result(failure=failure)
+
+
+class _Findings:
+    """Launches and observations, case by case."""
+
+    def __init__(self, services: Services, goal: Target) -> None:
+        self.services, self.goal = services, goal
+        self._launches: list[Launch] = []
+        self._observations: list[LaunchObservation] = []
+        self._artifacts: dict[str, str] = {}
+
+    async def add(self, capture: Capture, case: str, *, observed: bool) -> None:
+        """Take the launches of a case; `observed` are those in which a fault counts."""
+        sm_count = self.goal.gpu.sm_count if self.goal.gpu is not None else None
+        for captured in capture.launches:
+            facts = _facts(captured, capture, self.goal)
+            self._launches.append(_launch(facts, captured, case))
+            if captured.tuning or not observed:
+                continue
+            self._observations += [
+                LaunchObservation(**found.model_dump(), kernel=captured.kernel, case=case)
+                for found in observe(facts, self.goal.limits, sm_count)
+            ]
+            for stage in ARTIFACT_STAGES:
+                data = capture.blobs[captured.assembly[stage]]
+                stored = await self.services.artifacts.put(f"{captured.kernel}.{stage}", data)
+                self._artifacts.setdefault(stored.uri, stored.name)
+
+    def result(self, *, entry: str | None = None, failure: Stopped | None = None) -> CompileResult:
+        """Everything together; `failure` is how the file ended after its last launch."""
+        shown = sorted(self._launches, key=lambda launch: launch.tuning)[:LAUNCHES_SHOWN]
+        omitted = len(self._launches) - len(shown)
+        observations = _distinct(self._observations)
+        at_fault = failure is not None and failure.kind in BY_FAULT_OF_A_KERNEL
+        notes = [] if failure is None else [_note(failure)]
+        summary = _summary(self.goal, shown, omitted, observations)
+        outcome = CompileResult(kind=Kind.OK, summary="", next_step=_next_step(observations))
+        if failure is not None and at_fault:
+            outcome = ended(CompileResult, failure.kind, failure.problem)
+        return outcome.model_copy(
+            update={
+                "summary": "\n".join(filter(None, [outcome.summary, *notes, summary])),
+                "target": self.goal.name,
+                "entry": entry,
+                "launches": shown,
+                "launches_omitted": omitted,
+                "observations": observations,
+                "notes": notes,
+                "artifacts": list(self._artifacts)[: 2 * LAUNCHES_SHOWN],
+            }
+        )
+
+
+def _note(failure: Stopped) -> str:
+    problem = failure.problem
+    where = "" if problem.line is None else f" at line {problem.line}"
+    message = " ".join(problem.message.split())[:MESSAGE_SHOWN]
+    return line(
+        f"The file ended early{where} ({failure.kind}: {message}); these are the launches made until then. "
+        "Outputs hold no results here: checks of values fail, and what depends on them is not run."
     )
 
 

@@ -23,6 +23,13 @@ TaskFile = Annotated[
         "optional: reference, TOLERANCE, work, IN_PLACE. The prompt generate_tests explains it."
     ),
 ]
+OptionalTask = Annotated[
+    str | None,
+    Field(
+        description="Task file: a path, or Python source, with ENTRY, CASES and make_inputs(..., device); see the "
+        "prompt generate_tests. Default: none, the kernel file is run as it stands and must call its kernels itself."
+    ),
+]
 OptionalBaseline = Annotated[
     str | None,
     Field(description="Kernel file to compare with: a path or Python source, with the same entry. Default: none."),

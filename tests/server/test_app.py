@@ -138,7 +138,7 @@ async def test_the_argument_that_gemini_adds_is_tolerated(client: Client) -> Non
 @pytest.mark.parametrize(
     ("tool", "arguments", "named"),
     [
-        ("compile_kernel", {}, "kernel: Field required; task: Field required"),
+        ("run_correctness", {}, "kernel: Field required; task: Field required"),
         ("compile_kernel", {**SIN, "kernel": 7}, "kernel: "),
         ("compile_kernel", {**SIN, "kernel": None}, "kernel: "),
         ("compile_kernel", {**SIN, "cases": "large"}, "cases: "),

@@ -136,7 +136,7 @@ def test_a_call_without_json_prints_the_text(tmp_path: Path) -> None:
 MISUSES = {
     "an unknown tool": (["call", "hardware_spc"], "there is no tool 'hardware_spc'; the tools are hardware_spec,"),
     "an unknown key": (["call", "compile_kernel", "--kernl", "k.py"], "there is no argument --kernl"),
-    "a missing key": (["call", "compile_kernel", "--json", "--kernel", "k.py"], "missing: --task"),
+    "a missing key": (["call", "run_correctness", "--json", "--kernel", "k.py"], "missing: --task"),
     "a missing value": (["call", "compile_kernel", "--kernel"], "--kernel needs a value"),
     "a stray word": (["call", "hardware_spec", "--json", "stray"], "'stray' stands alone"),
     "a value out of bounds": (["call", "run_correctness", "--kernel=k", "--task=t", "--seeds=0"], "equal to 1"),

@@ -1,0 +1,87 @@
+"""compile_kernel without a task: the kernel file is run as it stands."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client import Client
+
+from tests.server.conftest import SIN, content_of, fits, text_of, tools_of
+from tritonforge.server.app import build_server
+from tritonforge.server.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+KERNEL = Path(SIN["kernel"]).read_text()
+CALL = "x = torch.randn(5000, device='cuda')\nresult = sin(x)\n"
+FAULTY = """\
+@triton.jit
+def faulty(x_ptr):
+    tl.store(x_ptr, missing)
+faulty[(1,)](x)
+"""
+
+
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Client]:
+    async with Client(build_server(Settings(state_dir=tmp_path_factory.mktemp("file") / "state"))) as client:
+        yield client
+
+
+async def compiled(client: Client, kernel: str, **more: Any) -> tuple[dict[str, Any], str]:
+    result = await client.call_tool("compile_kernel", {"kernel": kernel, "target": "h100", **more})
+    fits(content_of(result), (await tools_of(client))["compile_kernel"])
+    return content_of(result), text_of(result)
+
+
+async def test_what_a_file_launches_itself_is_compiled(client: Client) -> None:
+    content, text = await compiled(client, KERNEL + CALL)
+    assert (content["kind"], content["entry"], content["notes"], content["problem"]) == ("ok", None, [], None)
+    (launch,) = content["launches"]
+    assert (launch["kernel"], launch["case"]) == ("sin_kernel", "file")
+    assert launch["registers"] > 0
+    assert "sin_kernel [file]" in text
+    assert content["artifacts"]
+
+
+async def test_a_file_that_launches_nothing_is_told_what_to_do(client: Client) -> None:
+    content, _ = await compiled(client, KERNEL)
+    assert content["kind"] == "rejected"
+    assert "launches no Triton kernel" in content["summary"]
+    for said in ("task", "ENTRY", "end of the file", "__main__"):
+        assert said in content["next_step"]
+
+
+async def test_a_file_that_fails_before_any_launch_is_told_why(client: Client) -> None:
+    content, _ = await compiled(client, KERNEL + "import no_such_module\n" + CALL)
+    assert content["kind"] != "ok"
+    assert "no_such_module" in content["summary"]
+    assert content["problem"]["line"] == KERNEL.count("\n") + 1
+
+
+async def test_a_failed_check_of_values_is_a_note_and_the_launches_are_there(client: Client) -> None:
+    content, text = await compiled(client, KERNEL + CALL + "assert result.sum() == 1.5, 'not\\x1b[31m it'\n")
+    assert content["kind"] == "ok"
+    assert len(content["launches"]) == 1
+    (note,) = content["notes"]
+    assert note in text
+    assert f"at line {KERNEL.count(chr(10)) + 3}" in note
+    assert "not" in note
+    assert "\x1b" not in note
+
+
+async def test_a_kernel_that_can_not_be_compiled_is_the_outcome_beside_the_launches_before_it(client: Client) -> None:
+    content, text = await compiled(client, KERNEL + CALL + FAULTY)
+    assert content["kind"] == "compile_error"
+    assert content["summary"].startswith("compile_error")
+    assert "missing is not defined" in content["problem"]["message"]
+    assert [launch["kernel"] for launch in content["launches"]] == ["sin_kernel"]
+    assert "sin_kernel [file]" in text
+
+
+async def test_cases_without_a_task_are_rejected(client: Client) -> None:
+    content, _ = await compiled(client, KERNEL + CALL, cases=["large"])
+    assert content["kind"] == "rejected"
+    assert "no task is given" in content["summary"]
+    assert "leave out cases" in content["next_step"]
