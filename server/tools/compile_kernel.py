@@ -4,6 +4,7 @@ from typing import Final
 
 from mcp_types import ToolAnnotations
 
+from ...profiling.compiler.details import Place, details
 from ...profiling.compiler.launch import LaunchFacts, RawLaunch, build
 from ...profiling.compiler.observations import Observation, observe
 from ...profiling.hardware.model import Target
@@ -26,10 +27,10 @@ launches); notes say where it failed after that. Works without a GPU, in seconds
 inefficiencies before anything is timed.
 Returns per launch: registers, spill_bytes, shared_bytes, theoretical_occupancy_pct with occupancy_limiter, mma \
 (wgmma, mma or none), async_copies, access_widths_bytes (16 is best), waves, code_hash (equal hashes: the same \
-machine code); and observations[], ranked, each with an id of the catalogue, the evidence and a suggestion. \
-Assembly (TTGIR, PTX) is linked under artifacts. kind is ok, compile_error, launch_error (e.g. too much shared \
-memory), rejected, unsupported, runtime_error, timeout or unavailable; anything but ok carries problem with line, \
-excerpt, likely cause and fix."""
+machine code), places (lines to look at); and observations[], ranked, each with an id of the catalogue, the \
+evidence and a suggestion. Assembly (TTGIR, PTX) and facts of all lines are linked under artifacts. kind is ok, \
+compile_error, launch_error (e.g. too much shared memory), rejected, unsupported, runtime_error, timeout or \
+unavailable; anything but ok carries problem with line, excerpt, likely cause and fix."""
 ANNOTATIONS: Final = ToolAnnotations(
     # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
@@ -46,6 +47,9 @@ FILE_SHARE: Final = 0.75
 BY_FAULT_OF_A_KERNEL: Final = frozenset({Kind.COMPILE_ERROR, Kind.LAUNCH_ERROR})
 """A file that ends so did not only miss its results: one of its launches can't be made."""
 LAUNCHES_SHOWN: Final = 4
+PLACES_SHOWN: Final = 6
+PLACES_NAMED: Final = 3
+"""In the text."""
 OBSERVATIONS_SHOWN: Final = 8
 MESSAGE_SHOWN: Final = 180
 """Characters of an exception in a note."""
@@ -70,6 +74,8 @@ class Launch(LaunchFacts):
     accesses."""
     access_widths_bytes: list[int]
     """Distinct widths of global loads and stores, widest first."""
+    places: list[Place] = []
+    """Lines of the kernel file that cost most by the compiler's output, the worst first; all lines are an artifact."""
 
 
 class LaunchObservation(Observation):
@@ -182,7 +188,8 @@ class _Findings:
         sm_count = self.goal.gpu.sm_count if self.goal.gpu is not None else None
         for captured in capture.launches:
             facts = _facts(captured, capture, self.goal)
-            self._launches.append(_launch(facts, captured, case))
+            lines = details(capture.text(captured, "ptx"), capture.text(captured, "ttgir"))
+            self._launches.append(_launch(facts, captured, case, lines.places[:PLACES_SHOWN]))
             if captured.tuning or not observed:
                 continue
             self._observations += [
@@ -193,6 +200,10 @@ class _Findings:
                 data = capture.blobs[captured.assembly[stage]]
                 stored = await self.services.artifacts.put(f"{captured.kernel}.{stage}", data)
                 self._artifacts.setdefault(stored.uri, stored.name)
+            stored = await self.services.artifacts.put(
+                f"{captured.kernel}.lines.json", lines.model_dump_json().encode()
+            )
+            self._artifacts.setdefault(stored.uri, stored.name)
 
     def result(self, *, entry: str | None = None, failure: Stopped | None = None) -> CompileResult:
         """Everything together; `failure` is how the file ended after its last launch."""
@@ -214,7 +225,7 @@ class _Findings:
                 "launches_omitted": omitted,
                 "observations": observations,
                 "notes": notes,
-                "artifacts": list(self._artifacts)[: 2 * LAUNCHES_SHOWN],
+                "artifacts": list(self._artifacts)[: (len(ARTIFACT_STAGES) + 1) * LAUNCHES_SHOWN],
             }
         )
 
@@ -246,7 +257,7 @@ def _facts(captured: CapturedLaunch, capture: Capture, goal: Target) -> LaunchFa
     )
 
 
-def _launch(facts: LaunchFacts, captured: CapturedLaunch, case: str) -> Launch:
+def _launch(facts: LaunchFacts, captured: CapturedLaunch, case: str, places: list[Place]) -> Launch:
     divisible = set(captured.divisible_by_16)
     widths = {*facts.load_widths_bytes, *facts.store_widths_bytes}
     return Launch.model_validate(
@@ -266,6 +277,7 @@ def _launch(facts: LaunchFacts, captured: CapturedLaunch, case: str) -> Launch:
                 if (kind.startswith("*") or kind in {"i32", "i64"}) and name not in divisible
             ][:ARGUMENTS_SHOWN],
             "access_widths_bytes": sorted(widths, reverse=True),
+            "places": [place.model_dump() for place in places],
         }
     )
 
@@ -294,6 +306,9 @@ def _summary(goal: Target, shown: list[Launch], omitted: int, observations: list
             f"stores {_widths(launch.store_widths_bytes)}, code {launch.code_hash}"
             + (" (autotuner's trial)" if launch.tuning else "")
         )
+        if launch.places:
+            named = (f"line {place.line} {place.what} ({place.detail})" for place in launch.places[:PLACES_NAMED])
+            lines.append(f"  lines to look at: {'; '.join(named)}")
     if omitted:
         lines.append(f"- {omitted} more, not shown; cases=[...] chooses")
     lines += [

@@ -1,5 +1,6 @@
 """compile_kernel without a task: the kernel file is run as it stands."""
 
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from mcp.client import Client
 
+from tests.faults.evaluations import replaced
 from tests.server.conftest import SIN, content_of, fits, text_of, tools_of
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
@@ -85,3 +87,16 @@ async def test_cases_without_a_task_are_rejected(client: Client) -> None:
     assert content["kind"] == "rejected"
     assert "no task is given" in content["summary"]
     assert "leave out cases" in content["next_step"]
+
+
+async def test_lines_to_look_at_are_those_of_the_file_and_all_lines_are_an_artifact(client: Client) -> None:
+    # Four elements a program: no thread can move 16 bytes.
+    content, text = await compiled(client, replaced(KERNEL, "block = 1024", "block = 4") + CALL)
+    (launch,) = content["launches"]
+    (line,) = (number for number, code in enumerate(KERNEL.splitlines(), 1) if "tl.load(" in code)
+    narrow = next(place for place in launch["places"] if place["what"] == "narrow-load")
+    assert narrow["line"] == line
+    assert f"line {line} narrow-load" in text
+    (uri,) = (uri for uri in content["artifacts"] if uri.endswith("lines.json"))
+    (part,) = (await client.read_resource(uri)).contents
+    assert any(site["line"] == line and site["kind"] == "load" for site in json.loads(part.text)["ptx"])
