@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mcp.client import Client
+from mcp_types import TextResourceContents
 
 from tests.faults.evaluations import replaced
 from tests.server.conftest import SIN, content_of, fits, text_of, tools_of
@@ -99,4 +100,5 @@ async def test_lines_to_look_at_are_those_of_the_file_and_all_lines_are_an_artif
     assert f"line {line} narrow-load" in text
     (uri,) = (uri for uri in content["artifacts"] if uri.endswith("lines.json"))
     (part,) = (await client.read_resource(uri)).contents
+    assert isinstance(part, TextResourceContents)
     assert any(site["line"] == line and site["kind"] == "load" for site in json.loads(part.text)["ptx"])
