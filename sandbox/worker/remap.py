@@ -134,21 +134,22 @@ class _Generator:
     device = CUDA
 
     def __init__(self) -> None:
-        self._state = torch.zeros(2, dtype=torch.int64)
+        # No tensor yet: what is allocated around a call is guarded as the call's own.
+        self._state = [0, 0]
 
     def get_state(self) -> torch.Tensor:
-        return self._state.clone().view(torch.uint8)
+        return torch.tensor(self._state, dtype=torch.int64).view(torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> _Generator:
-        self._state = state.clone().view(torch.int64)
+        self._state = state.view(torch.int64).tolist()
         return self
 
     def manual_seed(self, seed: int) -> _Generator:
-        self._state = torch.tensor([seed, 0])
+        self._state = [seed, 0]
         return self
 
     def initial_seed(self) -> int:
-        return int(self._state[0])
+        return self._state[0]
 
 
 class _Event:

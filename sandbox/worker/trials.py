@@ -7,12 +7,15 @@ Most of a compile runs outside of Python's lock: in LLVM, and in ptxas, which is
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
 
 try:
     from triton.runtime import _async_compile
@@ -51,7 +54,9 @@ def _compile(function: Any, arguments: list[Any], variants: list[dict[str, Any]]
     try:
         with _async_compile.AsyncCompileMode(executor, ignore_errors=True):
             for variant in variants:
-                function.warmup(*arguments, **variant)
+                # Raised again where the configuration is tried.
+                with contextlib.suppress(OutOfResources, CompilationError):
+                    function.warmup(*arguments, **variant)
     finally:
         # Where the file was stopped meanwhile, nobody waits for the rest.
         executor.shutdown(wait=False, cancel_futures=True)

@@ -23,7 +23,7 @@ TASK = """\
 import torch
 
 ENTRY = "entry"
-CASES = {"large": {"n": 8 << 20}, "many": {"n": 16 << 10, "count": 300}, "small": {"n": 64}}
+CASES = {"large": {"n": 8 << 20}, "many": {"n": 64 << 10, "count": 300}, "small": {"n": 64}}
 
 
 def make_inputs(n, device, count=1):
