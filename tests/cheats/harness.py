@@ -270,11 +270,16 @@ CHEATS = [
 ]  # fmt: skip
 
 UNSYNCHRONISED = kernel("""\
+import sys
+
 torch.cuda.synchronize = lambda *args: None
 side = torch.cuda.Stream()
 
 
 def double(x):
+    for name, module in list(sys.modules.items()):
+        if ".worker." in name and hasattr(module, "synchronize"):
+            module.synchronize = lambda *args: None
     out = torch.empty_like(x)
     with torch.cuda.stream(side):
         torch.cuda._sleep(2_000_000_000)
@@ -294,9 +299,10 @@ def double(x):
     return out
 """)
 ON_GPU = [
-    Cheat(3, "patches synchronize", UNSYNCHRONISED, SYNCHRONISED, TASK, Kind.WRONG,
-          "values or nondeterministic",
-          "outputs hold NaN until they are written, and are read at once", on=("gpu",), no_switch=IN_PROCESS),
+    Cheat(3, "patches synchronize", UNSYNCHRONISED, SYNCHRONISED, TASK, Kind.CHEATING,
+          "goes to other work",
+          "what the device did meanwhile is recorded; outputs hold NaN until they are written", on=("gpu",),
+          no_switch=IN_PROCESS),
     Cheat(7, "scans device memory", SCANS, HONEST, TASK, Kind.WRONG, "values",
           "no expected value is in the candidate's context", on=("gpu",), no_switch=IN_PROCESS),
 ]  # fmt: skip

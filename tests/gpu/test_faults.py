@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.faults.evaluations import KERNEL, LARGE_TILES, TASK, Tools, entry, failed, replaced
@@ -29,15 +30,29 @@ class Recorded(LocalExecutor):
     def __init__(self, host: Host) -> None:
         super().__init__(host, spares=1, gpu_spares=2)
         self.used: list[set[int]] = []
+        self._working = 0
+        self._settled = anyio.Event()
 
     @asynccontextmanager
     async def submit(self, job: Job) -> AsyncGenerator[WorkerProcess]:
-        async with super().submit(job) as worker:
-            first = tree(worker.handle.pid)
-            try:
-                yield worker
-            finally:
-                self.used.append(first | tree(worker.handle.pid))
+        self._working += 1
+        try:
+            async with super().submit(job) as worker:
+                first = tree(worker.handle.pid)
+                try:
+                    yield worker
+                finally:
+                    self.used.append(first | tree(worker.handle.pid))
+        finally:
+            self._working -= 1
+            if not self._working:
+                self._settled.set()
+
+    async def settled(self) -> None:
+        """Wait until no worker is left: an evaluation is answered before its workers have ended."""
+        while self._working:
+            self._settled = anyio.Event()
+            await self._settled.wait()
 
 
 class Faults(Tools):
@@ -49,9 +64,11 @@ class Faults(Tools):
 
     async def go_on(self) -> None:
         """The next evaluation is right, in other processes; the device is trusted, and the dead have left it."""
+        await self.executor.settled()
         ended = set[int]().union(*self.executor.used)
         self.executor.used.clear()
         result = await self.check()
+        await self.executor.settled()
         assert (result.kind, result.device) == (Kind.OK, "cuda:0"), result.summary
         assert len(self.executor.used) == 2
         assert not ended & set[int]().union(*self.executor.used)
