@@ -64,6 +64,14 @@ def stray_work(times: Times) -> list[str]:
 
 def call_doubt(times: Times, other: Times) -> str | None:
     """Why a comparison of whole calls, which each process times by itself, should not be believed."""
+    for side, name in ((times, "a whole call"), (other, "a whole call of the baseline")):
+        calls = [us for block in side.call_us for us in block]
+        device_us = median(side.device_us())
+        if calls and median(calls) < device_us - max(EVENT_SLACK_US, EVENT_SLACK * device_us):
+            return (
+                f"{name} takes {median(calls):.1f} us by its process' clock, less than its work on the device "
+                f"({device_us:.1f} us): call_ratio is left out"
+            )
     if min(len(times.call_wall_us), len(other.call_wall_us)) < VISITS_NEEDED or not (times.call_us and other.call_us):
         return None
     mine_us, its_us = (median([us for block in side.call_us for us in block]) for side in (times, other))

@@ -270,22 +270,28 @@ CHEATS = [
 ]  # fmt: skip
 
 UNSYNCHRONISED = kernel("""\
-import sys
-
 torch.cuda.synchronize = lambda *args: None
 side = torch.cuda.Stream()
 
 
 def double(x):
-    for name, module in list(sys.modules.items()):
-        if ".worker." in name and hasattr(module, "synchronize"):
-            module.synchronize = lambda *args: None
     out = torch.empty_like(x)
     with torch.cuda.stream(side):
         torch.cuda._sleep(2_000_000_000)
         launch(x, out)
     return out
 """)
+NEVER_WAITS = UNSYNCHRONISED.replace(
+    """\
+def double(x):
+""",
+    """\
+def double(x):
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tritonforge_worker.") and hasattr(module, "synchronize"):
+            module.synchronize = lambda *args: None
+""",
+).replace("import torch\n", "import sys\n\nimport torch\n", 1)
 SYNCHRONISED = kernel("""\
 side = torch.cuda.Stream()
 
@@ -301,8 +307,11 @@ def double(x):
 ON_GPU = [
     Cheat(3, "patches synchronize", UNSYNCHRONISED, SYNCHRONISED, TASK, Kind.CHEATING,
           "goes to other work",
-          "what the device did meanwhile is recorded; outputs hold NaN until they are written", on=("gpu",),
+          "the device is waited for through the driver, and what it does meanwhile is recorded", on=("gpu",),
           no_switch=IN_PROCESS),
+    Cheat(3, "patches the wait of the worker", NEVER_WAITS, SYNCHRONISED, TASK, Kind.WRONG,
+          "values or nondeterministic",
+          "outputs hold NaN until they are written, and are read at once", on=("gpu",), no_switch=IN_PROCESS),
     Cheat(7, "scans device memory", SCANS, HONEST, TASK, Kind.WRONG, "values",
           "no expected value is in the candidate's context", on=("gpu",), no_switch=IN_PROCESS),
 ]  # fmt: skip

@@ -60,6 +60,6 @@ def gain_of(result: BenchmarkResult) -> str | None:
     for case in result.cases:
         if case.comparison == "faster":
             return "device time"
-        if case.call_ratio is not None and case.call_ratio > GAIN:
+        if case.call_ratio_low is not None and case.call_ratio_low > GAIN:
             return "time of whole calls"
     return None

@@ -151,6 +151,18 @@ def test_whole_calls_that_our_clock_sees_otherwise_are_not_compared(
         )
 
 
+@pytest.mark.parametrize(("call_us", "doubted"), [(81.0, False), (78.5, False), (78.0, True), (48.0, True)])
+def test_a_call_is_not_shorter_than_its_work_on_the_device(call_us: float, doubted: bool) -> None:
+    mine, its = times(80.0), times(80.0)
+    for side, name in ((mine, "a whole call takes"), (its, "a whole call of the baseline takes")):
+        mine.call_us = its.call_us = [[100.0] * 6] * 6
+        side.call_us = [[call_us] * 6] * 6
+        told = call_doubt(mine, its)
+        assert (told is not None) == doubted
+        if told is not None:
+            assert told.startswith(f"{name} {call_us:.1f} us by its process' clock, less than its work on the device")
+
+
 def test_what_runs_between_timed_calls_once_is_an_accident_and_time_after_time_is_none() -> None:
     found = Times(visits=40, strays={"once": 1, "seldom": 9, "often": 10, "always": 40})
     assert stray_work(found) == ["often", "always"]
