@@ -3,7 +3,9 @@
 Writes the evidence as Markdown and JSON: speed-ups with their intervals, and the profiler's duration beside the
 benchmark's kernel time (in time, and in SM cycles, which a power limit does not change).
 
-Run: python tests/benchmarks/loop_on_gpu.py --out FOLDER
+Run: python tests/benchmarks/loop_on_gpu.py --out FOLDER [--agreement NAME/CASE ...]
+
+``--agreement``: only these cases, and of the tools only the two that tell times.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import time
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -50,27 +53,30 @@ class Loop:
         return structured
 
 
-async def run(log: list[str]) -> tuple[dict[str, Any], list[list[str]], list[list[str]]]:
+async def run(
+    log: list[str], profiled: dict[str, list[str]], *, all_tools: bool
+) -> tuple[dict[str, Any], list[list[str]], list[list[str]]]:
     speed: list[list[str]] = []
     agreement: list[list[str]] = []
     server = StdioServerParameters(command=sys.executable, args=["-m", "tritonforge.server"], env=dict(os.environ))
     async with Client(stdio_client(server)) as client:
         loop = Loop(client, log)
-        await loop.call("machine", "hardware_spec")
-        for name in PROFILED:
+        if all_tools:
+            await loop.call("machine", "hardware_spec")
+        for name, cases in profiled.items():
             task, baseline, candidate = (
                 str(EXAMPLES / name / f"{part}.py") for part in ("task", "baseline", "candidate")
             )
             for label, kernel in ((f"{name} baseline", baseline), (f"{name} candidate", candidate)):
+                if not all_tools:
+                    break
                 await loop.call(label, "compile_kernel", kernel=kernel, task=task)
                 await loop.call(label, "run_correctness", kernel=kernel, task=task)
             timed = await loop.call(name, "benchmark", kernel=candidate, task=task, baseline=baseline)
             for case in timed.get("cases", []):
                 speed.append(_speed_row(name, case))
             for which, kernel in (("candidate", candidate), ("baseline", baseline)):
-                profile = await loop.call(
-                    f"{name} {which}", "profile_ncu", kernel=kernel, task=task, cases=PROFILED[name]
-                )
+                profile = await loop.call(f"{name} {which}", "profile_ncu", kernel=kernel, task=task, cases=cases)
                 for launch in profile.get("launches", []):
                     case = next(found for found in timed["cases"] if found["case"] == launch["case"])
                     side = "" if which == "candidate" else "baseline_"
@@ -122,10 +128,18 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    out: Path = parser.parse_args().out
+    parser.add_argument("--agreement", nargs="+", metavar="NAME/CASE")
+    known = parser.parse_args()
+    out: Path = known.out
     out.mkdir(parents=True, exist_ok=True)
+    profiled: dict[str, list[str]] = PROFILED
+    if known.agreement:
+        profiled = {}
+        for one in known.agreement:
+            name, _, case = one.partition("/")
+            profiled.setdefault(name, []).append(case)
     log: list[str] = []
-    results, speed, agreement = anyio.run(run, log)
+    results, speed, agreement = anyio.run(partial(run, log, profiled, all_tools=not known.agreement))
     gpu = subprocess.run(
         ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
         capture_output=True,
@@ -143,7 +157,7 @@ def main() -> None:
     )  # fmt: skip
     head = (
         f"# The loop on one GPU: {gpu}\n\n{date.today()}; Python {platform.python_version()}, {versions}; "
-        f"`python tests/benchmarks/loop_on_gpu.py --out {out.name}`\n"
+        f"`python {' '.join(sys.argv)}`\n"
     )
     parts = [
         head,
