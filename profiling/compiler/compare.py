@@ -13,7 +13,7 @@ from .launch import LaunchFacts
 
 UNCOMPARED: Final = frozenset({"kernel", "code_hash", "absent", "ptxas_notes", "dots"})
 """Fields that name things or are told by others."""
-OPERATIONS_SHOWN: Final = 8
+OPERATIONS_SHOWN: Final = 12
 DIFF_CONTEXT: Final = 2
 DIFF_LINES: Final = 2_000
 LINES_READ: Final = 4_000
