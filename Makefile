@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+TRITONS := oldest newest
+OTHER_TRITONS = $(TRITONS:%=$(VENV)-triton/%/.ready)
 
 # NO_VENV=1 runs in the environment of $(PYTHON), as on a GPU machine that has its own torch.
 ifeq ($(NO_VENV),1)
@@ -16,15 +18,15 @@ endif
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check gpu clean
+.PHONY: help demo test test-triton check gpu clean
 .SILENT:
 
 help:  ## this list
 	echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='-k softmax']"
 	echo
-	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	echo
-	echo "demo, test and check make $(VENV) and install the pinned environment the first time."
+	echo "demo, test, test-triton and check make $(VENV) and install the pinned environment the first time."
 	echo "Without a GPU, a small torch is enough: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test"
 
 demo: $(INSTALLED)  ## show the tools at work on the examples (ARGS go to the demo)
@@ -33,6 +35,14 @@ demo: $(INSTALLED)  ## show the tools at work on the examples (ARGS go to the de
 # Side by side, each module in one process: most tests wait for processes of their own.
 test: $(INSTALLED)  ## all tests; those that need a GPU skip themselves without one (ARGS go to pytest)
 	$(VENV)/bin/pytest -q -n auto --maxprocesses=4 --dist loadfile $(ARGS)
+
+test-triton: $(OTHER_TRITONS)  ## what depends on Triton, with its oldest and newest (TRITONS=newest: that one alone)
+	for triton in $(TRITONS); do \
+	    $(VENV)-triton/$$triton/bin/python -c 'import numpy, triton; \
+	        print(f"With triton {triton.__version__} and numpy {numpy.__version__}:")'; \
+	    $(VENV)-triton/$$triton/bin/python -m pytest -q -n auto --maxprocesses=4 --dist loadfile \
+	        @.ci/triton-$$triton.args @.ci/triton-tests.args $(ARGS) || exit; \
+	done
 
 check: $(INSTALLED)  ## lint, format, types and the import contract, as CI runs them
 	$(VENV)/bin/ruff check
@@ -43,9 +53,9 @@ check: $(INSTALLED)  ## lint, format, types and the import contract, as CI runs 
 gpu: $(environment)  ## the tests that need a GPU; with one, none may skip (NO_VENV=1: in the environment of PYTHON)
 	TRITONFORGE_REQUIRE_GPU=1 $(run) pytest -q -m gpu $(ARGS)
 
-clean:  ## remove caches and builds; .venv and recorded runs stay
+clean:  ## remove caches and builds; environments and recorded runs stay
 	rm -rf build dist htmlcov .coverage .benchmarks .pytest_cache .ruff_cache .import_linter_cache
-	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path './$(VENV)*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch first and alone, so that nothing else decides which build of it is taken.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -57,4 +67,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	    $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt "$$torch"
 	echo "Installing the rest of constraints.txt and this project"
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	touch $@
+
+# A copy of $(VENV), whose files are links, so that only what differs is fetched and takes space.
+$(VENV)-triton/%/.ready: .ci/triton-%.txt $(INSTALLED)
+	echo "Making $(@D): $$(grep -v '^#' $< | xargs)"
+	rm -rf $(@D)
+	mkdir -p $(VENV)-triton
+	cp -al $(VENV) $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps -r $<
 	touch $@

@@ -30,10 +30,17 @@ Microseconds = Annotated[float, Field(ge=0, le=1e12)]
 Places = Annotated[list[tuple[Address, Address]], Field(max_length=TENSORS_LIMIT)]
 
 
+Vendor = Literal["nvidia", "amd"]
+
+
 class TargetFacts(Wire):
     """What a worker without a GPU needs to know of the one that it compiles for."""
 
     name: str
+    vendor: Vendor = "nvidia"
+    architecture: str = ""
+    """As the vendor's compiler calls it, `gfx942`; NVIDIA's follows from the capability."""
+    warp_threads: int = 32
     capability: int
     sm_count: int | None
     shared_bytes_per_block: int
@@ -225,6 +232,27 @@ class CapturedLaunch(Wire):
     line: int | None
     ptxas_log: str | None
     assembly: dict[str, int]
+
+
+class Explained(Wire):
+    """A captured kernel, looked at again."""
+
+    code: str = Field(max_length=64)
+    """SHA-256 of its machine code."""
+    said: list[Annotated[str, Field(max_length=1000)]] = Field(max_length=NAMES_LIMIT)
+    """What the compiler's passes said."""
+    sass: int | None
+    """Which blob is its machine code as text."""
+    reason: Line | None
+    """Why there is no such text."""
+
+
+class Explanation(NamedTuple):
+    """What the compiler said of a kernel, and its machine code as text, or why there is none."""
+
+    said: list[str]
+    sass: str | None
+    reason: str | None
 
 
 class Capture(NamedTuple):

@@ -29,7 +29,9 @@ DEVICES: Final = (
     "nvidiactl", "nvidia[0-9]*", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps", "dxg",
 )  # fmt: skip
 """Device nodes of the driver, as patterns below /dev."""
-PATH_VARIABLES: Final = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH")
+PATH_VARIABLES: Final = (
+    "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "TRITON_PTXAS_PATH", "TRITON_NVDISASM_PATH", "TRITON_LIBCUDA_PATH",
+)  # fmt: skip
 """Variables of the worker's environment that name files and folders it needs."""
 LINKS_FOLLOWED: Final = 40
 """As many as the kernel follows, path_resolution(7)."""

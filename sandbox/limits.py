@@ -49,7 +49,11 @@ class Limits(Wire):
 
 
 KEPT_NAMES = frozenset({"PATH", "USER", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CC", "CXX"})
-KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "CONDA_", "TRITON_PTXAS", "TRITON_LIBCUDA")
+KEPT_PREFIXES = (
+    "CUDA_", "NVIDIA_", "CONDA_", "TRITON_PTXAS", "TRITON_NVDISASM", "TRITON_LIBCUDA",
+    # What code is made of a kernel: its user's choice.
+    "TRITON_DEFAULT_FP_FUSION", "TRITON_F32_DEFAULT",
+)  # fmt: skip
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
 """Names that are never passed on: NVIDIA_API_KEY and its like."""
 

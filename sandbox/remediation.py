@@ -97,7 +97,7 @@ def explain_death(
     """
     stage, doing = _OPERATIONS[operation]
     aborted = re.search(r"^.*(Assertion `.*' failed|LLVM ERROR:|UNREACHABLE executed).*$", output, re.M)
-    if aborted and operation in {"capture", "run_file", "call", "first_call"}:
+    if aborted and operation in {"capture", "run_file", "explain", "call", "first_call"}:
         return Kind.COMPILE_ERROR, Problem(
             stage="compile",
             message=f"Triton's compiler aborted: {aborted.group(0).strip()[:500]}",
@@ -246,6 +246,7 @@ _OPERATIONS = {
     "capture": Operation("capture", "running and compiling the entry"),
     "run_file": Operation("capture", "running the kernel file and compiling its launches"),
     "captured": Operation("capture", "handing over the launches"),
+    "explain": Operation("capture", "explaining what was compiled"),
     "call": Operation("run", "running the entry"),
     "run_once": Operation("sanitize", "the call under compute-sanitizer"),
     "prepare": Operation("benchmark", "preparing the benchmark"),
@@ -280,6 +281,7 @@ _TIMEOUT_CAUSES = {
 _TIMEOUT_FIXES = {
     "call": "Check the loop's bound; for the interpreter mark a case of few programs with small=True.",
     "capture": "Check loops in the host code; cut block sizes (512 or more elements a thread compile for minutes).",
+    "explain": "Compile without explain=true, or a smaller block size.",
     "run_file": "Call the kernel on fewer shapes or with fewer configurations, or give a task with one case.",
     "start": "A cold file cache can make the first import slow: try once more, then run `tritonforge-mcp doctor`.",
 }

@@ -6,7 +6,7 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,7 +21,10 @@ from .facts import (
     Difference,
     Environment,
     Expected,
+    Explained,
+    Explanation,
     TargetFacts,
+    Vendor,
     Verification,
 )
 from .protocol import Frame
@@ -32,7 +35,10 @@ from .task import Task, parse_task
 from .timed import TimedWorker
 from .timing_facts import TUNED_LIMIT, Tuned
 
-NEEDED_ASSEMBLY = frozenset({"ttgir", "ptx"})
+NEEDED_ASSEMBLY: Final[dict[Vendor, frozenset[str]]] = {
+    "nvidia": frozenset({"ttgir", "ptx"}),
+    "amd": frozenset({"ttgir", "amdgcn"}),
+}
 
 
 class Call(NamedTuple):
@@ -209,6 +215,9 @@ class TaskWorker(TimedWorker):
 class KernelWorker(TimedWorker):
     """The untrusted side. `load` comes first, then `set_inputs`, then any of the others."""
 
+    vendor: Vendor = "nvidia"
+    """Of the GPU that launches are captured for."""
+
     async def load(self, source: Source, task: Task) -> None:
         """Execute the kernel file and find the entry."""
         await self.process.request(
@@ -246,11 +255,34 @@ class KernelWorker(TimedWorker):
         """The launches that `run_file` has made, compiled."""
         return self._captured(await self.process.request("captured"))
 
+    async def explain(self, codes: Sequence[str]) -> dict[str, Explanation]:
+        """What the compiler said of captured kernels, and their machine code as text.
+
+        Args:
+            codes: SHA-256 of the machine code of those that are wanted, in hexadecimal.
+
+        Returns:
+            What was found out, by SHA-256; a kernel that the worker does not know is left out.
+        """
+        frame = await self.process.request("explain", codes=list(codes))
+        found = self.checked(list[Explained], "explanation", frame.fields.get("explained"))
+        explained: dict[str, Explanation] = {}
+        for each in found:
+            sass: Any = None
+            if each.sass is not None:
+                sass = frame.blobs[each.sass] if each.sass in range(len(frame.blobs)) else None
+                if not isinstance(sass, bytes):
+                    raise malformed("explanation", ValueError("a text is missing"))
+                sass = sass.decode("utf-8", errors="replace")
+            if each.code in codes:
+                explained[each.code] = Explanation(each.said, sass, each.reason)
+        return explained
+
     def _captured(self, frame: Frame) -> Capture:
         launches = self.checked(list[CapturedLaunch], "capture", frame.fields.get("launches"))
         texts = [blob for blob in frame.blobs if isinstance(blob, bytes)]
         if len(texts) < len(frame.blobs) or not all(
-            launch.assembly.keys() >= NEEDED_ASSEMBLY
+            launch.assembly.keys() >= NEEDED_ASSEMBLY[self.vendor]
             and all(blob in range(len(texts)) for blob in launch.assembly.values())
             for launch in launches
         ):
@@ -317,7 +349,9 @@ async def task_worker(executor: Executor, *, on_gpu: bool) -> AsyncGenerator[Tas
 async def capture_worker(executor: Executor, *, target: TargetFacts) -> AsyncGenerator[KernelWorker]:
     """A process that compiles a kernel file's launches for a target; no GPU is touched."""
     async with executor.submit(Job("capture", target=target.model_dump())) as process:
-        yield KernelWorker(process)
+        worker = KernelWorker(process)
+        worker.vendor = target.vendor
+        yield worker
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from . import prompt_registry, resources
 from .results import respond
 from .services import Services
 from .settings import Settings
-from .tools import benchmark, compile_kernel, hardware_spec, profile_ncu, run_correctness
+from .tools import benchmark, compile_kernel, compile_report, hardware_spec, profile_ncu, run_correctness
 from .tools.parameters import (
     Against,
     Cache,
@@ -159,11 +159,18 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
         task: OptionalTask = None,
         target: TargetName = None,
         cases: Cases = None,
-    ) -> Annotated[CallToolResult, compile_kernel.CompileResult]:
+        explain: Annotated[
+            bool,
+            Field(
+                description="Also read the machine code and ask the compiler's passes why they did not do more. About "
+                "1 s a distinct kernel. Default: false."
+            ),
+        ] = False,
+    ) -> Annotated[CallToolResult, compile_report.CompileResult]:
         return await respond(
-            compile_kernel.CompileResult,
+            compile_report.CompileResult,
             lambda: compile_kernel.compile_kernel(
-                services, _progress(context), kernel=kernel, task=task, target=target, cases=cases
+                services, _progress(context), kernel=kernel, task=task, target=target, cases=cases, explain=explain
             ),
             turn=services.evaluations,
         )

@@ -213,6 +213,9 @@ def target_facts(target: Target) -> TargetFacts:
     """What a worker needs to know of a target."""
     return TargetFacts(
         name=target.name,
+        vendor=target.limits.vendor,
+        architecture=target.limits.architecture,
+        warp_threads=target.limits.warp_threads,
         capability=target.capability,
         sm_count=target.gpu.sm_count if target.gpu is not None else None,
         shared_bytes_per_block=target.limits.shared_bytes_per_block,

@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import Final, Literal, NamedTuple
 
 from ...sandbox.wire import Wire
 from ..hardware.model import Target
 from . import identity, ptx, ptxas, ttgir
-from .occupancy import Limiter, Occupancy, occupancy, waves
+from .amdgcn import AmdFacts
+from .occupancy import Limiter, Occupancy, Tail, occupancy, tail, waves
 from .ptx import Mma
 from .ttgir import Dot
+
+OF_THE_GRID: Final = ("waves", "last_wave_filled_pct", "tail_lost_pct_at_most")
+"""Fields that need the target's number of SMs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,10 @@ class RawLaunch:
 
 
 class LaunchFacts(Wire):
-    """One launch of one compiled kernel. What could not be found out is null; `absent` says why."""
+    """One launch of one compiled kernel. What could not be found out is null; `absent` says why.
+
+    Of AMD's GPUs a warp is a wave of 64 threads, an SM a compute unit, shared memory LDS.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
@@ -38,9 +46,9 @@ class LaunchFacts(Wire):
     num_stages: int
     num_ctas: int
     registers: int | None
-    """Per thread."""
+    """Per thread; on AMD vector registers."""
     stack_bytes: int | None
-    """Local memory per thread; sine and cosine need some without any spill."""
+    """Local memory (on AMD scratch) per thread; sine and cosine need some without any spill."""
     spill_bytes: int | None
     """Bytes of registers that each thread has to park in local memory."""
     shared_bytes: int
@@ -54,25 +62,34 @@ class LaunchFacts(Wire):
     """Shared memory per block at or below which one more block fits on an SM, registers permitting."""
     waves: float | None
     """Blocks of the grid over blocks that the GPU holds at once."""
-    mma: Mma
-    """Tensor-core instructions: `wgmma` (Hopper warp groups), `mma` (warps), `tcgen05` (Blackwell) or `none`."""
+    last_wave_filled_pct: float | None
+    """Blocks of the last wave, of those that the GPU holds at once; 100 where the waves come out even."""
+    tail_lost_pct_at_most: float | None
+    """Of the launch's time, what is idle in the last wave, if every block takes equally long."""
+    mma: Mma | Literal["mfma"]
+    """Tensor-core instructions: `wgmma` (Hopper warp groups), `mma` (warps), `tcgen05` (Blackwell), `mfma` (AMD) or
+    `none`."""
     dots: list[Dot]
     """Matrix products of tiles, in order of appearance."""
     loops: int
-    async_copies: int
+    async_copies: int | None
     """`cp.async` instructions."""
-    tma_copies: int
+    tma_copies: int | None
     """TMA instructions."""
+    barriers: int
+    """Instructions at which the threads of a block wait for one another: `bar.sync` and its like, or `s_barrier`."""
+    warp_specialized: bool
+    """Whether warps of a block run different code, such as one that loads and others that multiply."""
     pipeline_buffers: int
     """Copies of a tile kept in shared memory by the software pipeline; 0 without one."""
-    sync_loads_beside_dots: int
+    sync_loads_beside_dots: int | None
     """Tile loads that wait for their data in the loop that holds a dot."""
-    layout_conversions_in_loops: int
+    layout_conversions_in_loops: int | None
     load_widths_bytes: list[int]
     """Distinct bytes that one thread moves by one global load, widest first; 16 is the best."""
     store_widths_bytes: list[int]
     atomics: int
-    acq_rel_atomics: int
+    acq_rel_atomics: int | None
     """Atomics that also order other memory accesses."""
     elements_per_program_max: int | None
     """Elements of the largest tile that one load or store of a program moves."""
@@ -85,6 +102,8 @@ class LaunchFacts(Wire):
     code_hash: str
     """Same for launches of the same code, whatever its names and comments."""
     ptxas_notes: list[str]
+    amd: AmdFacts | None
+    """What only code for AMD's GPUs has; null, and not in `absent`, for others'."""
     absent: dict[str, str]
     """Why a field is null, by field."""
 
@@ -97,7 +116,7 @@ def build(raw: RawLaunch, target: Target) -> LaunchFacts:
     usage = ptxas.parse_log(raw.ptxas_log, kernel) if raw.ptxas_log is not None else None
     shared_bytes = raw.shared_bytes + (usage.static_shared_bytes if usage else 0)
     fit = occupancy(usage.registers, raw.num_warps, shared_bytes, target.limits) if usage else None
-    filled = _waves(raw, fit, target)
+    last = fit_grid(raw.grid, raw.num_ctas, fit, target)
     largest = ir.largest_access()
     load = ir.largest_by_threads("load")
     store = ir.largest_by_threads("store")
@@ -117,12 +136,16 @@ def build(raw: RawLaunch, target: Target) -> LaunchFacts:
         occupancy_limiter=fit.limiter if fit else None,
         registers_for_next_block=next_block.registers_at_most if next_block else None,
         shared_bytes_for_next_block=next_block.shared_bytes_at_most if next_block else None,
-        waves=filled,
+        waves=last.waves if last else None,
+        last_wave_filled_pct=last.tail.last_wave_filled_pct if last else None,
+        tail_lost_pct_at_most=last.tail.lost_pct_at_most if last else None,
         mma=code.mma,
         dots=list(ir.dots),
         loops=ir.loops,
         async_copies=code.async_copies,
         tma_copies=code.tma_copies,
+        barriers=_barriers(raw.ptx),
+        warp_specialized=ir.warp_specialized,
         pipeline_buffers=ir.buffers,
         sync_loads_beside_dots=ir.sync_loads_beside_dots,
         layout_conversions_in_loops=ir.layout_conversions_in_loops,
@@ -136,26 +159,44 @@ def build(raw: RawLaunch, target: Target) -> LaunchFacts:
         store_tile_bytes=store.tile_bytes if store else None,
         code_hash=identity.code_hash(raw.ptx, raw.num_warps, raw.shared_bytes),
         ptxas_notes=list(usage.notes) if usage else [],
+        amd=None,
         absent={
             **_absent_usage(raw, usage, fit),
-            **({} if fit is None or filled is not None else {"waves": _no_waves(fit, target)}),
-            **_absent_tiles(ir),
+            **({} if fit is None or last is not None else dict.fromkeys(OF_THE_GRID, no_waves(raw.grid, fit, target))),
+            **absent_tiles(ir),
         },
     )
 
 
-def _waves(raw: RawLaunch, fit: Occupancy | None, target: Target) -> float | None:
+class Filled(NamedTuple):
+    """How a grid fills the GPU."""
+
+    waves: float
+    tail: Tail
+
+
+def fit_grid(grid: tuple[int, int, int], num_ctas: int, fit: Occupancy | None, target: Target) -> Filled | None:
+    """How often a grid fills the target, and how much of its last wave; None where `no_waves` says why."""
     if fit is None or target.gpu is None:
         return None
-    filled = waves(prod(raw.grid) * raw.num_ctas, target.gpu.sm_count, fit.blocks_per_sm)
-    return None if filled is None else round(filled, 3)
+    blocks, sms = prod(grid) * num_ctas, target.gpu.sm_count
+    filled, last = waves(blocks, sms, fit.blocks_per_sm), tail(blocks, sms, fit.blocks_per_sm)
+    return None if filled is None or last is None else Filled(round(filled, 3), last)
+
+
+def _barriers(code: str) -> int:
+    found = map(ptx.instruction, ptx.strip_debug(code).split(";"))
+    return sum(
+        each is not None and each.root in ("bar", "barrier") and not {"warp", "arrive"} & set(each.parts)
+        for each in found
+    )
 
 
 def _absent_usage(raw: RawLaunch, usage: ptxas.PtxasUsage | None, fit: Occupancy | None) -> dict[str, str]:
     next_block = ("registers_for_next_block", "shared_bytes_for_next_block")
     if fit is None or usage is None:
         why = "there is no ptxas log" if raw.ptxas_log is None else "the ptxas log does not hold this kernel"
-        derived = ("theoretical_occupancy_pct", "blocks_per_sm", "occupancy_limiter", "waves", *next_block)
+        derived = ("theoretical_occupancy_pct", "blocks_per_sm", "occupancy_limiter", *OF_THE_GRID, *next_block)
         return {
             **dict.fromkeys(("registers", "stack_bytes", "spill_bytes"), why),
             **dict.fromkeys(derived, f"needs the register count, and {why}"),
@@ -165,13 +206,17 @@ def _absent_usage(raw: RawLaunch, usage: ptxas.PtxasUsage | None, fit: Occupancy
     return {}
 
 
-def _no_waves(fit: Occupancy, target: Target) -> str:
+def no_waves(grid: tuple[int, int, int], fit: Occupancy, target: Target) -> str:
+    """Why `fit_grid` has no answer."""
     if not fit.fits:
         return "no block fits on an SM"
+    if 0 in grid:
+        return "the grid is empty"
     return f"target {target.name} is an architecture, not a GPU: its number of SMs is unknown"
 
 
-def _absent_tiles(ir: ttgir.TtgirFacts) -> dict[str, str]:
+def absent_tiles(ir: ttgir.TtgirFacts) -> dict[str, str]:
+    """Why the fields of the largest tiles are null."""
     absent: dict[str, str] = {}
     if ir.largest_access() is None:
         why = "no load or store of a tile in the TTGIR"

@@ -1,6 +1,7 @@
 """Theoretical occupancy: how many blocks of a launch an SM can hold, what limits them, and waves over the GPU.
 
-The arithmetic of NVIDIA's cuda_occupancy.h, for the limits that Triton kernels meet.
+The arithmetic of NVIDIA's cuda_occupancy.h, for the limits that Triton kernels meet. That of LLVM for AMD's GPUs
+(AMDGPUBaseInfo.cpp) is the same, with other limits: LDS for shared memory, waves for warps, SIMDs for partitions.
 """
 
 from dataclasses import dataclass
@@ -30,12 +31,15 @@ class Occupancy:
     limiter: Limiter
     """What stops the next block. Where several do, the one that can't be changed: warps, then blocks."""
     next_block: NextBlock | None
-    """None where warps or blocks are exhausted, or where no register count is small enough."""
+    """None where warps or blocks are exhausted, where no register count is small enough, or where registers of another
+    kind are what lacks."""
     fits: bool
     """Whether a single block can be launched at all."""
 
 
-def occupancy(registers: int, num_warps: int, shared_bytes: int, limits: SmLimits) -> Occupancy:
+def occupancy(
+    registers: int, num_warps: int, shared_bytes: int, limits: SmLimits, *, warps_by_compiler: int | None = None
+) -> Occupancy:
     """Counts the resident blocks of an SM.
 
     Args:
@@ -43,11 +47,15 @@ def occupancy(registers: int, num_warps: int, shared_bytes: int, limits: SmLimit
         num_warps: of a block.
         shared_bytes: of a block, static and dynamic; the system's reserve is added here.
         limits: of the SM.
+        warps_by_compiler: how many its registers admit by the compiler's own count, which knows of those of other
+            kinds too, such as AMD's scalar ones.
     """
+    by_these = _warps_by_registers(registers, limits)
+    warps = by_these if warps_by_compiler is None else min(by_these, warps_by_compiler)
     by_limiter: dict[Limiter, int] = {
         "warps": limits.warps_per_sm // num_warps,
-        "blocks": limits.blocks_per_sm,
-        "registers": _warps_by_registers(registers, limits) // num_warps,
+        "blocks": _most_blocks(num_warps, limits),
+        "registers": warps // num_warps,
         "shared_memory": _blocks_by_shared_memory(shared_bytes, limits),
     }
     limiter = min(by_limiter, key=lambda name: by_limiter[name])
@@ -56,7 +64,7 @@ def occupancy(registers: int, num_warps: int, shared_bytes: int, limits: SmLimit
         blocks_per_sm=blocks,
         theoretical_occupancy_pct=100 * blocks * num_warps / limits.warps_per_sm,
         limiter=limiter,
-        next_block=_next_block(blocks + 1, num_warps, limits),
+        next_block=None if warps < by_these else _next_block(blocks + 1, num_warps, limits),
         fits=blocks > 0,
     )
 
@@ -94,23 +102,27 @@ def tail(grid_blocks: int, sm_count: int, blocks_per_sm: int) -> Tail | None:
     )
 
 
+def _most_blocks(num_warps: int, limits: SmLimits) -> int:
+    return (limits.blocks_of_one_warp_per_sm if num_warps == 1 else None) or limits.blocks_per_sm
+
+
 def _warps_by_registers(registers: int, limits: SmLimits) -> int:
     """A warp's registers come from its partition, in whole allocation units."""
     if registers > limits.registers_per_thread:
         return 0
-    per_warp = _round_up(max(registers, 1) * WARP_THREADS, limits.register_allocation_unit)
+    per_warp = _round_up(max(registers, 1) * limits.warp_threads, limits.register_allocation_unit)
     return limits.registers_per_sm // limits.partitions_per_sm // per_warp * limits.partitions_per_sm
 
 
 def _blocks_by_shared_memory(shared_bytes: int, limits: SmLimits) -> int:
     if shared_bytes > limits.shared_bytes_per_block:
         return 0
-    taken = shared_bytes + limits.shared_bytes_reserved_per_block
+    taken = max(shared_bytes + limits.shared_bytes_reserved_per_block, 1)
     return limits.shared_bytes_per_sm // _round_up(taken, limits.shared_allocation_unit_bytes)
 
 
 def _next_block(blocks: int, num_warps: int, limits: SmLimits) -> NextBlock | None:
-    if blocks > limits.blocks_per_sm or blocks * num_warps > limits.warps_per_sm:
+    if blocks > _most_blocks(num_warps, limits) or blocks * num_warps > limits.warps_per_sm:
         return None
     warps_per_partition = -(-blocks * num_warps // limits.partitions_per_sm)
     available = limits.registers_per_sm // limits.partitions_per_sm // warps_per_partition
@@ -120,7 +132,7 @@ def _next_block(blocks: int, num_warps: int, limits: SmLimits) -> NextBlock | No
     if per_warp == 0 or per_block < 0:
         return None
     return NextBlock(
-        registers_at_most=min(per_warp // WARP_THREADS, limits.registers_per_thread),
+        registers_at_most=min(per_warp // limits.warp_threads, limits.registers_per_thread),
         shared_bytes_at_most=min(per_block, limits.shared_bytes_per_block),
     )
 

@@ -17,8 +17,13 @@ Mma = Literal["wgmma", "mma", "tcgen05", "none"]
 _LINE_COMMENT = re.compile(r"//[^\n]*")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _INSTRUCTION = re.compile(
-    r"(?<![\w.%$])(ld|st|atom|red|cp|mma|wgmma|tcgen05|barrier|bar|mbarrier)((?:\.[\w:]+)+)(.*)", re.DOTALL
+    r"(?<![\w.%$])"
+    r"(ld|st|atom|red|cp|mma|wgmma|tcgen05|barrier|bar|mbarrier|ldmatrix|stmatrix|shfl|call|selp|cvt"
+    r"|add|sub|mul|mad|fma|div|rem)((?:\.[\w:]+)+)(.*)",
+    re.DOTALL,
 )
+# Any instruction at all, with the directives, labels, braces and the predicate that stand before it.
+_ANY = re.compile(r"(?:\s|\.[^\n]*\n|[\w$]+:(?!:)|[{}]|@!?%\w+\s)*[a-z]\w*(?:\.[\w:]+)*(?:\s|$)")
 _ELEMENT = re.compile(r"(?:b|u|s|f|bf)(\d{1,3})")
 VECTOR = re.compile(r"v(\d{1,2})")
 COPY_BYTES = re.compile(r"\],\s*(0x[0-9a-fA-F]{1,4}|[1-9]\d{0,4})\b")
@@ -33,6 +38,8 @@ class PtxFacts:
     widest first."""
 
     entry: str | None
+    instructions: int
+    """Of all kinds, those of helper functions included."""
     mma: Mma
     mma_instructions: int
     async_copies: int
@@ -113,6 +120,7 @@ def parse(ptx: str) -> PtxFacts:
     entry = _ENTRY.search(code)
     return PtxFacts(
         entry=entry[1] if entry else None,
+        instructions=sum(_ANY.match(statement) is not None for statement in code.split(";")),
         mma=newest,
         mma_instructions=mma[newest],
         async_copies=async_copies,

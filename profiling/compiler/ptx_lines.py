@@ -1,4 +1,4 @@
-"""Which Python line each memory access, barrier and matrix instruction of a kernel's PTX comes from.
+"""Which Python line each memory access, barrier, matrix instruction and costly arithmetic of a kernel's PTX comes from.
 
 PTX says where its instructions come from in `.loc` directives: `.loc 2 293 36 // standard.py:293:36 @[ k.py:9:15 ]`, or
 with `inlined_at 1 9 15` instead of the comment. A line is the innermost one in the kernel's own file: what was inlined
@@ -15,7 +15,13 @@ from typing import Final, Literal, NamedTuple
 from ...sandbox.wire import Wire
 from . import ptx
 
-SiteKind = Literal["load", "store", "async_copy", "tma_copy", "atomic", "barrier", "mbarrier", "mma"]
+SiteKind = Literal[
+    "load", "store", "async_copy", "tma_copy", "atomic", "shared_load", "shared_store",
+    "barrier", "mbarrier", "shuffle", "mma", "multiply", "fused_multiply", "division", "fp64",
+    "integer_division", "wide_multiply", "select", "call",
+]  # fmt: skip
+"""Loads and stores are of global memory; `multiply`, `fused_multiply` and `division` of floats below 64 bits;
+`wide_multiply` of 64-bit integers; `integer_division` has a remainder's too."""
 ROWS_LIMIT: Final = 1_000
 """Of a table: a kernel of ours has far fewer distinct ones."""
 INSTRUCTION_CHARACTERS: Final = 80
@@ -173,6 +179,10 @@ def _kind(found: ptx.Instruction, tables: set[str]) -> SiteKind | None:
             address = ptx.ADDRESS.search(operands)
             own = address is None or address[1] not in tables
             return ("load" if root == "ld" else "store") if own else None
+        case "ld" | "ldmatrix" if ptx.is_shared(parts):
+            return "shared_load"
+        case "st" | "stmatrix" if ptx.is_shared(parts):
+            return "shared_store"
         case "atom" | "red" if not ptx.is_shared(parts):
             return "atomic"
         case "cp" if "bulk" in parts:
@@ -189,5 +199,28 @@ def _kind(found: ptx.Instruction, tables: set[str]) -> SiteKind | None:
             return "mma"
         case "mma" if "sync" in parts:
             return "mma"
+        case "shfl":
+            return "shuffle"
+        case "selp":
+            return "select"
+        case "call":
+            return "call"
+        case _:
+            return _arithmetic(root, parts)
+
+
+def _arithmetic(root: str, parts: list[str]) -> SiteKind | None:
+    operand = parts[-1]
+    match root:
+        case "add" | "sub" | "mul" | "fma" | "div" | "cvt" if "f64" in parts:
+            return "fp64"
+        case "div" | "rem":
+            return "division" if "f" in operand else "integer_division"
+        case "mul" if "f" in operand:
+            return "multiply"
+        case "fma":
+            return "fused_multiply"
+        case "mul" | "mad" if operand in ("s64", "u64"):
+            return "wide_multiply"
         case _:
             return None

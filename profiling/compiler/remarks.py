@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from ...sandbox import facts
 from ...sandbox.wire import Wire
 
 SHOWN: Final = 20
@@ -145,4 +146,4 @@ def _shortened(message: str) -> str:
         operation = rest.split(" ", 1)[0]
         words = rest.rpartition("> ")[2] if "> " in rest else ""
         message = f"{start.rpartition(' ')[0]} {operation} of {tile[1]}{tile[2]} {words}"
-    return " ".join(message.split())[:MESSAGE_CHARACTERS]
+    return facts.line(" ".join(message.split()))[:MESSAGE_CHARACTERS]

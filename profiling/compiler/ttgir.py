@@ -19,6 +19,8 @@ _DESCRIPTOR = re.compile(r"tensordesc<(?:tensor<)?((?:\d{1,9}x){1,8})(\w+)")
 _VALUE = re.compile(r"(?:tensor|memdesc)<((?:\d{1,9}x){1,8})(\w+)")
 _BUFFERS = re.compile(r"memdesc<(\d{1,9})x\d+x\d+(?:x\d+)*x[a-z]")
 _RESULT = re.compile(r"-> (.*)$")
+_PENDING = re.compile(r"\b(?:pendings|num) = (\d{1,9})\b")
+_SWIZZLE = re.compile(r"#ttg\.nvmma_shared<\{swizzlingByteWidth = (\d{1,4})\b")
 _BITS = re.compile(r"[a-z]+(\d{1,3})")
 
 _LOADS = {"tt.load", "ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local", "ttng.async_tma_gather"}
@@ -77,8 +79,24 @@ class TtgirFacts:
     async_copies_in_loops: int
     sync_loads_beside_dots: int
     """Loads of tiles (not of vectors) that wait for their data in the very loop that holds a dot."""
-    layout_conversions_in_loops: int
+    layout_conversions: int
     """Without those that stay in registers: row statistics, and a dot's result fed to the next dot."""
+    layout_conversions_in_loops: int
+    """The same, of those in loops."""
+    staged_in_loops: int
+    """Tiles that loops write from registers to shared memory, as for a dot whose operand was computed or not copied
+    ahead."""
+    shared_loads_in_loops: int
+    """Tiles that loops read from shared memory into registers."""
+    dot_waits_in_loops: tuple[int, ...]
+    """Of each wait for warp-group dots in a loop, how many may go on: 0 lets none overlap with the next."""
+    copy_waits_in_loops: tuple[int, ...]
+    """Of each wait for asynchronous copies in a loop, how many groups may stay in flight."""
+    swizzles_bytes: tuple[int, ...]
+    """Distinct widths of the patterns in which tiles for warp groups lie in shared memory; 128 is the widest."""
+    descriptors_made: int
+    """Tensor descriptors that the kernel writes itself, on the device."""
+    warp_specialized: bool
 
     @property
     def pipelined(self) -> bool:
@@ -119,6 +137,7 @@ def parse(ttgir: str) -> TtgirFacts:
     placed_dots = [(dot, op) for op in found if op.name in DOTS and (dot := _dot(op))]
     accesses = tuple(access for op in found if (access := access_of(op)))
     dot_loops = {op.loop.number for _, op in placed_dots if op.loop}
+    looped = [op for op in found if op.loop]
     return TtgirFacts(
         accesses=accesses,
         dots=tuple(dot for dot, _ in placed_dots),
@@ -131,7 +150,15 @@ def parse(ttgir: str) -> TtgirFacts:
             access.kind == "load" and not access.is_async and access.rank > 1 and access.loop in dot_loops
             for access in accesses
         ),
-        layout_conversions_in_loops=sum(converts_through_memory(op) for op in found if op.loop),
+        layout_conversions=sum(converts_through_memory(op) for op in found),
+        layout_conversions_in_loops=sum(converts_through_memory(op) for op in looped),
+        staged_in_loops=sum(_stages(op) for op in looped),
+        shared_loads_in_loops=sum(op.name == "ttg.local_load" for op in looped),
+        dot_waits_in_loops=_pending(looped, "ttng.warp_group_dot_wait"),
+        copy_waits_in_loops=_pending(looped, "ttg.async_wait"),
+        swizzles_bytes=tuple(dict.fromkeys(int(width) for width in _SWIZZLE.findall(ttgir))),
+        descriptors_made=sum(op.name == "ttng.tensormap_create" for op in found),
+        warp_specialized=any(op.name == "ttg.warp_specialize" for op in found),
     )
 
 
@@ -216,6 +243,17 @@ def _buffers(op: Operation) -> int:
     """Leading dimension of the buffer that a loop picks a tile from."""
     match = _BUFFERS.search(op.text) if op.name in _PICKS else None
     return int(match[1]) if match else 0
+
+
+def _stages(op: Operation) -> bool:
+    """Whether an operation writes a tile to shared memory: an allocation that has contents, or a store."""
+    return op.name == "ttg.local_store" or (op.name == "ttg.local_alloc" and "local_alloc %" in op.text)
+
+
+def _pending(found: list[Operation], name: str) -> tuple[int, ...]:
+    """What each wait of a kind leaves unfinished."""
+    waits = (_PENDING.search(op.text) for op in found if op.name == name)
+    return tuple(int(match[1]) for match in waits if match)
 
 
 def converts_through_memory(op: Operation) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 
 from .model import Gpu, SmLimits, Target
 
-_ARCHITECTURE = re.compile(r"sm-?(\d+)[af]?")
+_SM = re.compile(r"sm-?(\d+)[af]?")
+_VENDOR = re.compile(r"^(?:nvidia|amd)-(?:instinct-)?")
 # A device reports a little less memory than the data sheet says: up to 6.5 % where ECC takes its share.
 _MEMORY_TOLERANCE = 0.1
 
@@ -31,46 +32,56 @@ class _Catalog:
     limits: dict[int, SmLimits]
     gpus: dict[str, Gpu]
     names: dict[str, str]
-    """Every accepted name, catalogue names included, to the catalogue name."""
+    """Every accepted name of a product, catalogue names included, to the catalogue name."""
+    architectures: dict[str, SmLimits]
+    """Every accepted name of an architecture."""
 
 
 @cache
 def _catalog() -> _Catalog:
     text = Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8")
     raw: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(text)
-    limits = {int(number): SmLimits(capability=int(number), **sm) for number, sm in raw["sm"].items()}
+    found = [SmLimits(architecture=f"sm_{number}", capability=int(number), **sm) for number, sm in raw["sm"].items()]
+    aliases: dict[str, SmLimits] = {}
+    for name, cu in raw["cu"].items():
+        names = cu.pop("aliases")
+        found.append(SmLimits(vendor="amd", architecture=name, **cu))
+        aliases |= dict.fromkeys(names, found[-1])
+    limits = {each.capability: each for each in found}
+    architectures = {each.architecture: each for each in found} | aliases
     gpus = {name: Gpu(name=name, **gpu) for name, gpu in raw["gpu"].items()}
     names = {alias: gpu.name for gpu in gpus.values() for alias in (gpu.name, *gpu.aliases)}
-    return _Catalog(limits, gpus, names)
+    return _Catalog(limits, gpus, names, architectures)
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """All products of the catalogue, Hopper first."""
+    """All products of the catalogue, Hopper first and AMD's last."""
     return tuple(_catalog().gpus.values())
 
 
 def target_names() -> tuple[str, ...]:
     """Every name that `resolve_target` takes: products with their aliases, then architectures."""
     catalog = _catalog()
-    return (*catalog.names, *(f"sm_{capability}" for capability in catalog.limits))
+    return (*catalog.names, *catalog.architectures)
 
 
 def resolve_target(name: str) -> Target:
     """Finds a target by catalogue name, alias or architecture.
 
-    Case does not matter, spaces and underscores count as dashes ("H100 SXM"), a leading "NVIDIA" is dropped, and
-    `sm_90a` and `sm90` mean `sm_90`.
+    Case does not matter, spaces and underscores count as dashes ("H100 SXM"), the vendor's name in front is dropped,
+    and `sm_90a` and `sm90` mean `sm_90`, as `cdna3` means `gfx942`.
 
     Raises:
         UnknownTarget: nothing of that name; the message names the nearest and all allowed names.
     """
     catalog = _catalog()
-    key = re.sub(r"[\s_-]+", "-", name.strip().lower()).removeprefix("nvidia-")
+    key = _VENDOR.sub("", re.sub(r"[\s_-]+", "-", name.strip().lower()))
     if known := catalog.names.get(key):
         gpu = catalog.gpus[known]
         return Target(name=gpu.name, capability=gpu.capability, gpu=gpu, limits=catalog.limits[gpu.capability])
-    if (match := _ARCHITECTURE.fullmatch(key)) and (limits := catalog.limits.get(int(match[1]))):
-        return Target(name=f"sm_{limits.capability}", capability=limits.capability, limits=limits)
+    spelling = f"sm_{match[1]}" if (match := _SM.fullmatch(key)) else key
+    if limits := catalog.architectures.get(spelling):
+        return Target(name=limits.architecture, capability=limits.capability, limits=limits)
     allowed = target_names()
     spelled = {allowed_name.replace("_", "-"): allowed_name for allowed_name in allowed}
     close = difflib.get_close_matches(key, spelled, n=1, cutoff=0.5)

@@ -1,15 +1,26 @@
 """What is known about a GPU before anything is measured on it."""
 
+from ...sandbox.facts import Vendor
 from ...sandbox.wire import Wire
 
 
 class SmLimits(Wire):
-    """What one streaming multiprocessor (SM) can hold; the same for every GPU of a compute capability."""
+    """What one streaming multiprocessor (SM) can hold; the same for every GPU of an architecture.
 
+    On AMD an SM is a compute unit, a warp is a wave, a block is a workgroup, shared memory is LDS, and registers are
+    vector registers, those for accumulation among them.
+    """
+
+    vendor: Vendor = "nvidia"
+    architecture: str
+    """As the vendor's compiler calls it: `sm_90`, `gfx942`."""
     capability: int
     """Compute capability as one number: 90 for 9.0."""
+    warp_threads: int = 32
     warps_per_sm: int
     blocks_per_sm: int
+    blocks_of_one_warp_per_sm: int | None = None
+    """The same for blocks of one warp, where they take nothing of what limits the others."""
     shared_bytes_per_sm: int
     shared_bytes_per_block: int
     """Most shared memory of one block, static and dynamic together."""
@@ -21,7 +32,7 @@ class SmLimits(Wire):
     register_allocation_unit: int = 256
     """Registers are handed out to a warp in multiples of this many."""
     partitions_per_sm: int = 4
-    """Sub-partitions with a register file each; a warp lives in one of them."""
+    """Sub-partitions (AMD: SIMDs) with a register file each; a warp lives in one of them."""
     source: str = (
         "CUDA C++ programming guide, technical specifications per compute capability; allocation units from "
         "cuda_occupancy.h"
@@ -38,8 +49,9 @@ class Gpu(Wire):
     device_names: tuple[str, ...] = ()
     """What CUDA and nvidia-smi call the device."""
     capability: int
-    """Compute capability as one number: 90 for 9.0."""
+    """Compute capability as one number: 90 for 9.0. Of AMD's GPUs, what torch gives as theirs: 94 for gfx942."""
     sm_count: int
+    """Of AMD's GPUs, compute units."""
     boost_clock_hz: int | None = None
     """Highest SM clock."""
     l2_bytes: int | None = None
@@ -55,7 +67,10 @@ class Gpu(Wire):
 
 
 class Target(Wire):
-    """What code is compiled for: a product of the catalogue, or a bare architecture such as `sm_90`."""
+    """What code is compiled for: a product of the catalogue, or a bare architecture such as `sm_90`.
+
+    Whose it is and how its compiler calls it stands in its limits.
+    """
 
     name: str
     capability: int

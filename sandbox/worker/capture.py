@@ -2,7 +2,7 @@
 # torch and triton ship incomplete types.
 """Records every launch that an entry makes, compiled for a target, on a machine that need not have a GPU.
 
-A driver that answers "which target?" and accepts launches takes the place of Triton's CUDA driver. The entry
+A driver that answers "which target?" and accepts launches takes the place of Triton's own driver. The entry
 runs as written on CPU tensors; Triton specializes and compiles each kernel exactly as it would for a real
 launch; the launch itself is only recorded. Outputs hold no results.
 """
@@ -12,26 +12,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-import subprocess
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.backends.nvidia import compiler as nvidia_compiler
-from triton.backends.nvidia import driver as nvidia_driver
 from triton.compiler import CompiledKernel
 
 from . import trials
+from .backends import BACKENDS, Backend
 from .failures import Refused
 
 LAUNCH_LIMIT = 10_000
-GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
-ASSEMBLY = ("ttir", "ttgir", "llir", "ptx", "cubin")
 
 
 @dataclasses.dataclass(slots=True)
@@ -48,18 +43,19 @@ class InvalidGrid(Exception):
     """A grid that a real launch refuses."""
 
 
-def checked_grid(*grid: Any) -> tuple[int, int, int]:
-    """The grid as integers; the limits are CUDA's for compute capability 3.0 and later."""
+def checked_grid(limits: tuple[int, int, int], *grid: Any) -> tuple[int, int, int]:
+    """The grid as integers, none of them above its limit."""
     x, y, z = (operator.index(extent) for extent in grid)
-    if min(x, y, z) < 0 or x > GRID_LIMITS[0] or y > GRID_LIMITS[1] or z > GRID_LIMITS[2]:
-        raise InvalidGrid(f"the grid {(x, y, z)} is outside what a launch allows: up to {GRID_LIMITS}")
+    if min(x, y, z) < 0 or x > limits[0] or y > limits[1] or z > limits[2]:
+        raise InvalidGrid(f"the grid {(x, y, z)} is outside what a launch allows: up to {limits}")
     return x, y, z
 
 
 class Recorder:
     """What the capturing driver has seen: launches in order of first appearance, and ptxas' words."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
         self.launches: dict[tuple[str, tuple[int, int, int], bool], Launch] = {}
         self.tuning = False
         self.kernels: dict[int, Any] = {}
@@ -92,24 +88,6 @@ class Recorder:
         self._unclaimed.logs = []
 
 
-class PtxasListener:
-    """Stands in for ``subprocess`` in Triton's backend: every version runs ptxas verbosely, its words to a file that is
-    then deleted; they are read before."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        log = getattr(kwargs.get("stderr"), "name", None)
-        done = subprocess.run(*args, **kwargs)
-        if isinstance(log, str):
-            self._recorder.heard(Path(log).read_text(errors="replace"))
-        return done
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(subprocess, name)
-
-
 class CapturingUtils:
     """Stands in for the driver's C helpers: no module is ever loaded."""
 
@@ -135,15 +113,17 @@ class CapturingUtils:
 class CapturingDriver(DriverBase):
     """Answers for one device of the target architecture and records launches instead of making them."""
 
-    def __init__(self, recorder: Recorder, target: dict[str, Any]) -> None:
+    def __init__(self, recorder: Recorder, backend: Backend, target: dict[str, Any]) -> None:
         super().__init__()
         self._capability: int = target["capability"]
-        self._target = GPUTarget("cuda", self._capability, 32)
+        self._backend = backend
+        self._target = backend.target(target)
+        warp_threads: int = target["warp_threads"]
         self.utils = CapturingUtils(
             {
                 "max_shared_mem": target["shared_bytes_per_block"],
                 "multiprocessor_count": target["sm_count"] or 0,
-                "warpSize": 32,
+                "warpSize": warp_threads,
                 "max_num_regs": target["registers_per_sm"],
                 "sm_clock_rate": 0,
                 "mem_clock_rate": 0,
@@ -156,9 +136,10 @@ class CapturingDriver(DriverBase):
         class Launcher:
             def __init__(self, src: Any, metadata: Any) -> None:
                 self._metadata = metadata
+                self._limits = backend.grid_limits(metadata.num_warps * warp_threads)
 
             def __call__(self, grid_x: int, grid_y: int, grid_z: int, *rest: Any) -> None:
-                grid = checked_grid(grid_x, grid_y, grid_z)
+                grid = checked_grid(self._limits, grid_x, grid_y, grid_z)
                 # Triton's own launcher does nothing for an empty grid.
                 if 0 not in grid:
                     recorder_.launched(self._metadata, grid)
@@ -170,7 +151,7 @@ class CapturingDriver(DriverBase):
         return True
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        return nvidia_driver.ty_to_cpp(ty)
+        return self._backend.cpp_type(ty)
 
     def get_current_target(self) -> GPUTarget:
         return self._target
@@ -217,9 +198,10 @@ class CapturingDriver(DriverBase):
 
 def install(target: dict[str, Any]) -> Recorder:
     """Make the capturing driver the active one and start to listen; returns the recorder."""
-    recorder = Recorder()
-    triton.runtime.driver.set_active(CapturingDriver(recorder, target))
-    nvidia_compiler.subprocess = PtxasListener(recorder)
+    backend = BACKENDS[target["vendor"]]
+    recorder = Recorder(backend)
+    triton.runtime.driver.set_active(CapturingDriver(recorder, backend, target))
+    backend.listen(recorder.heard)
     original = CompiledKernel.__init__
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -238,7 +220,7 @@ def report(recorder: Recorder, blobs: list[Any]) -> list[dict[str, Any]]:
     for launch in recorder.launches.values():
         kernel, metadata = launch.kernel, launch.kernel.metadata
         assembly: dict[str, int] = {}
-        for stage in ASSEMBLY:
+        for stage in recorder.backend.stages:
             text = kernel.asm.get(stage)
             if text is None:
                 continue

@@ -10,7 +10,8 @@ import platform
 import sys
 from typing import Any
 
-OLDEST_TRITON = (3, 4)
+from . import versions
+
 OLDEST_TORCH = (2, 8)
 OLDEST_PYTHON = (3, 11)
 
@@ -53,7 +54,7 @@ def _problem(flavor: str, facts: dict[str, Any]) -> dict[str, str] | None:
             "message": f"the worker's Python is {facts['python']}; 3.11 or newer is needed",
             "fix": "Point --python at an interpreter of Python 3.11 or newer that has torch and triton.",
         }
-    needed = [("torch", OLDEST_TORCH), ("triton", OLDEST_TRITON)]
+    needed = [("torch", OLDEST_TORCH), ("triton", versions.OLDEST)]
     for package, oldest in needed:
         at_least = ".".join(map(str, oldest))
         if facts[package] is None:

@@ -13,6 +13,7 @@ import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
 from . import interpreter_numbers as numbers
+from . import versions
 from .interpreter_arithmetic import Handle, replace
 from .interpreter_numbers import decode, encode, unsupported
 
@@ -31,7 +32,7 @@ def install() -> None:
     replace(builder, "create_masked_store", _checked_store(builder.create_masked_store))
     replace(builder, "create_atomic_rmw", _atomic(builder.create_atomic_rmw))
     replace(builder, "create_atomic_cas", _compare_and_swap(builder.create_atomic_cas))
-    if hasattr(builder, "create_tensor_pointer_load"):
+    if versions.has_block_pointers(builder):
         replace(builder, "create_tensor_pointer_load", _block_load)
     replace(builder, "create_descriptor_load", _descriptor_load(builder.create_descriptor_load))
     replace(builder, "create_descriptor_reduce", _descriptor_reduce)
@@ -169,7 +170,7 @@ def _descriptor_load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, descriptor: Any, indices: Any, *rest: Any, **named: Any) -> Any:
         found = original(self, descriptor, indices, *rest, **named)
         dtype = found.dtype.scalar
-        if numbers.is_bits(dtype) and getattr(descriptor, "padding", None) == _ir.PADDING_OPTION.PAD_NAN:
+        if numbers.is_bits(dtype) and versions.padding(descriptor) == _ir.PADDING_OPTION.PAD_NAN:
             pointers, mask = descriptor.materialize_pointers(indices)
             inside = mask.data if isinstance(mask, Handle) else mask
             return Handle(np.where(inside, found.data, _padding(pointers, descriptor.padding).data), dtype)

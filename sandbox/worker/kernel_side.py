@@ -111,6 +111,14 @@ class KernelSide(TimedSide):
         blobs: list[Any] = []
         return {"launches": capture.report(self._recorder, blobs)}, blobs
 
+    def do_explain(self, _: list[Any], *, codes: list[str]) -> Reply:
+        """What the compiler said of kernels that were captured, and their machine code as text."""
+        from . import explain
+
+        self.stage = "capture"
+        blobs: list[Any] = []
+        return {"explained": explain.report(self._recorder.kernels.values(), codes, blobs)}, blobs
+
     def _capture(self) -> Any:
         from . import capture
 

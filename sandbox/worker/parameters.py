@@ -2,9 +2,9 @@
 # torch and triton ship incomplete types.
 """What a compiled kernel is given at a launch, parameter by parameter, as Triton's own launcher passes it on.
 
-From Triton 3.4 to 3.7 a launch names all arguments of the Python function. Constants are no parameters; tuples are
-flattened; a tensor descriptor becomes what `make_tensordesc_arg` says; the last ones are the kernel's scratch memory
-and, since 3.5, the profiler's.
+A launch names all arguments of the Python function. Constants are no parameters; tuples are flattened; a tensor
+descriptor becomes what `make_tensordesc_arg` says; the last ones are the kernel's scratch memory and, in all but the
+oldest Triton, the profiler's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import struct
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from triton.backends.nvidia import driver as nvidia_driver
 from triton.runtime.driver import driver
+
+from . import versions
 
 INTEGERS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
 """Bytes of each type."""
@@ -55,7 +56,7 @@ def parameters(kernel: Any, arguments: Iterable[Any]) -> Iterator[Parameter]:
     Raises:
         Unpackable: there is one that Triton takes, but a replay can't be given.
     """
-    maps = list(getattr(kernel.metadata, "tensordesc_meta", None) or ())
+    maps = versions.tensor_maps(kernel.metadata)
     for kind, value in zip(kernel.src.signature.values(), arguments, strict=False):
         if isinstance(kind, str) and kind.startswith("tensordesc"):
             yield from _descriptor(kind, value, maps.pop(0) if maps else None)
@@ -97,15 +98,13 @@ def _descriptor(kind: str, value: Any, meta: Any) -> Iterator[Parameter]:
     dimensions = kind[kind.index("[") : kind.index("]")].count(",") + 1
     made: list[TensorMap] = []
     with _encoding_to(made):
-        given = nvidia_driver.make_tensordesc_arg(value, meta)
+        given = versions.descriptor_arguments(value, meta)
     if made:
         yield Parameter(TENSOR_MAP, made[0])
         kinds: list[str] = []
     else:
         yield Parameter("*", given[0])
-        # Of these two versions have none (3.4), one or two flags.
-        flags = len(given) - 1 - 4 * dimensions
-        kinds = ["i64"] * (2 * dimensions) + ["i1"] * flags
+        kinds = ["i64"] * (2 * dimensions) + ["i1"] * versions.descriptor_flags(given, dimensions)
     kinds += ["i32"] * dimensions + ["i64"] * dimensions
     for inner, item in zip(kinds, given[1:], strict=True):
         yield Parameter(inner, item)
@@ -118,14 +117,16 @@ def _encoding_to(made: list[TensorMap]) -> Generator[None]:
     class Utils:
         @staticmethod
         def fill_tma_descriptor(*args: Any) -> None:
-            # Up to 3.4 it is also told where to, and not what is read outside of the tensor.
-            given = args if len(args) == 8 and not isinstance(args[-1], list | tuple) else (*args[1:], 0)
-            address, swizzle, element_bytes, element_type, box, shape, strides, padding = given
+            address, swizzle, element_bytes, element_type, box, shape, strides, padding = versions.encoding(args)
             made.append(
                 TensorMap(address, swizzle, element_bytes, element_type, list(box), list(shape), list(strides), padding)
             )
 
         fill_tma_descriptor_tiled = fill_tma_descriptor
+
+        @staticmethod
+        def fill_tma_descriptor_im2col(*args: Any) -> None:
+            raise Unpackable("a TMA descriptor that reads images (im2col)")
 
     active: Any = driver.active
     was, active.utils = active.utils, Utils

@@ -22,7 +22,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
-from . import guard, plan_form, reference, values
+from . import guard, plan_form, reference, values, versions
 from .guard import NO_COMPUTATION, UNINITIALISED
 from .parameters import TENSOR_MAP, Parameter, TensorMap, Unpackable, bits, parameters
 from .plan_form import Memory, Place
@@ -292,7 +292,8 @@ class _Recording(TorchDispatchMode):
         metadata, name = kernel.metadata, kernel.src.fn.__name__
         if stream != self._stream:
             self._refuse(f"{name} is launched on another stream than the current one")
-        if getattr(metadata, "profile_scratch_size", 0):
+        profiler_bytes = versions.profiler_bytes(metadata)
+        if profiler_bytes:
             self._refuse(f"{name} is compiled for a profiler")
         given = [self._given(parameter) for parameter in parameters(kernel, arguments)]
         number = self._number(kernel)
@@ -300,7 +301,7 @@ class _Recording(TorchDispatchMode):
         scratch = metadata.global_scratch_size * math.prod(extents) * x * y * z
         # Triton asks for it at each launch. Its own place is nowhere: the launcher allocates after this.
         given.append({"storage": self._new(scratch, 0).number, "offset": 0} if scratch else {"null": True})
-        if hasattr(metadata, "profile_scratch_size"):
+        if profiler_bytes is not None:
             given.append({"null": True})
         self._arguments += len(given)
         if self._arguments > ARGUMENTS_LIMIT:
@@ -312,14 +313,13 @@ class _Recording(TorchDispatchMode):
         if kernel.hash in self._kernels:
             return self._kernels[kernel.hash]
         metadata, code = kernel.metadata, kernel.asm["cubin"]
-        dimensions = getattr(metadata, "cluster_dims", None) or (metadata.num_ctas, 1, 1)
         number = self._kernels[kernel.hash] = len(self._described)
         self._described.append(
             {
                 "blob": self.blobs.setdefault(code, len(self.blobs)),
                 "symbol": kernel.name,
                 "num_warps": metadata.num_warps,
-                "cluster": list(dimensions) if metadata.num_ctas != 1 else [1, 1, 1],
+                "cluster": list(versions.cluster(metadata)),
                 "shared_bytes": metadata.shared,
                 "cooperative": bool(metadata.launch_cooperative_grid),
                 "pdl": bool(metadata.launch_pdl),

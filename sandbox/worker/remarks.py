@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
+from typing import Any
 
 CATEGORIES = (
     "triton-loop-pipeline",
@@ -33,6 +35,7 @@ READ_BYTES = 16 << 20
 """Of all that is printed: the passes print whole loops, several times."""
 KEPT_LINES = 2_000
 LINE_CHARACTERS = 600
+WARPS = re.compile(r'"ttg\.num-warps" = (\d+)')
 SAID = re.compile(rf"\[(?:{'|'.join(CATEGORIES)})\]: |\S.*:\d+:\d+: (?:remark|warning|error): ")
 
 
@@ -68,3 +71,41 @@ def _told(text: str) -> list[str]:
     """The lines that say something, each once, without the loops that are printed between them."""
     lines = dict.fromkeys(line[:LINE_CHARACTERS] for line in text.splitlines() if SAID.match(line))
     return list(lines)[:KEPT_LINES]
+
+
+class Enough(Exception):
+    """Raised where the assembler would be started: all passes have spoken by then."""
+
+
+class _NoAssembler:
+    """Stands in for ``subprocess`` in Triton's backend."""
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        raise Enough
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+
+def said_of(kernel: Any) -> list[str]:
+    """What the compiler says of a kernel that it has compiled: it is compiled again, up to the machine code."""
+    import triton
+    from triton.backends.nvidia import compiler
+
+    # What was a tuple has come back from the cache as a list.
+    options = {name: _fixed(value) for name, value in kernel.metadata._asdict().items()}
+    # Warp specialization has added its own warps.
+    warps = WARPS.search(kernel.asm["ttgir"])
+    if warps is not None:
+        options["num_warps"] = int(warps[1])
+    was, compiler.subprocess = compiler.subprocess, _NoAssembler()
+    try:
+        with heard() as said, contextlib.suppress(Enough):
+            triton.compile(kernel.src, target=kernel.metadata.target, options=options)
+    finally:
+        compiler.subprocess = was
+    return said
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(map(_fixed, value)) if isinstance(value, list) else value

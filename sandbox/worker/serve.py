@@ -58,8 +58,9 @@ def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, An
     os.environ.update(TMPDIR=scratch, TRITON_CACHE_DIR=cache)
     sys.dont_write_bytecode = True
     if facts["problem"] is None:
-        from . import warm
+        from . import versions, warm
 
+        versions.keep_lines()
         warm.fill_cache(base_cache, cache)
         if flavor == "gpu":
             facts = {**facts, **environment.describe_gpu()}

@@ -17,12 +17,9 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 
-try:
-    from triton.runtime import _async_compile
-except ImportError:
-    # Older Tritons have none: there each configuration is compiled when it is tried.
-    _async_compile = None
+from . import versions
 
+_async_compile = versions.async_compile()
 THREADS_LIMIT = 8
 
 

@@ -1,20 +1,39 @@
 """compile_kernel: what the compiler made of each launch, for any target, with no GPU."""
 
-from typing import Final
+import hashlib
+from typing import Final, NamedTuple
 
+import anyio
 from mcp_types import ToolAnnotations
 
-from ...profiling.compiler.details import Place, details
-from ...profiling.compiler.launch import LaunchFacts, RawLaunch, build
-from ...profiling.compiler.observations import Observation, observe
+from ...profiling.compiler import remarks, sass_facts
+from ...profiling.compiler.backends import backend_of
+from ...profiling.compiler.details import LaunchDetails
+from ...profiling.compiler.launch import LaunchFacts
 from ...profiling.hardware.model import Target
 from ...sandbox.errors import Stopped, rejected
-from ...sandbox.facts import Capture, CapturedLaunch, line
+from ...sandbox.facts import Capture, CapturedLaunch, Explanation
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source, read_source
-from ...sandbox.workers import capture_worker, task_worker
-from ..results import Result, ended
+from ...sandbox.workers import KernelWorker, capture_worker, task_worker
+from ..results import ended
 from ..services import Services, target_facts
+from .compile_report import (
+    EXPLAINED,
+    LAUNCHES_SHOWN,
+    PLACES_NAMED,
+    REMARKS_SHOWN,
+    CompileResult,
+    ExplainedCode,
+    Launch,
+    LaunchObservation,
+    distinct,
+    ended_early,
+    launch_of,
+    next_step,
+    summary,
+    unexplained,
+)
 from .parameters import Progress
 
 NAME: Final = "compile_kernel"
@@ -28,7 +47,10 @@ inefficiencies before anything is timed.
 Returns per launch: registers, spill_bytes, shared_bytes, theoretical_occupancy_pct with occupancy_limiter, mma \
 (wgmma, mma or none), async_copies, access_widths_bytes (16 is best), waves, code_hash (equal hashes: the same \
 machine code), places (lines to look at); and observations[], ranked, each with an id of the catalogue, the \
-evidence and a suggestion. Assembly (TTGIR, PTX) and facts of all lines are linked under artifacts. kind is ok, \
+evidence and a suggestion. Assembly (TTGIR, PTX) and facts of all lines are linked under artifacts. With \
+explain=true also explained[], one a distinct machine code (at most 3): its instructions by kind, how many are in \
+loops and of which lines, local memory and spills by line, and remarks, what the compiler's passes said of their \
+decisions; SASS, cubin, LLIR and TTIR join the artifacts. kind is ok, \
 compile_error, launch_error (e.g. too much shared memory), rejected, unsupported, runtime_error, timeout or \
 unavailable; anything but ok carries problem with line, excerpt, likely cause and fix."""
 ANNOTATIONS: Final = ToolAnnotations(
@@ -46,56 +68,11 @@ FILE_SHARE: Final = 0.75
 """Of a request's time: how long a file runs, so that a slow one still hands over the launches that it made."""
 BY_FAULT_OF_A_KERNEL: Final = frozenset({Kind.COMPILE_ERROR, Kind.LAUNCH_ERROR})
 """A file that ends so did not only miss its results: one of its launches can't be made."""
-LAUNCHES_SHOWN: Final = 4
-PLACES_SHOWN: Final = 6
-PLACES_NAMED: Final = 3
-"""In the text."""
-OBSERVATIONS_SHOWN: Final = 8
-MESSAGE_SHOWN: Final = 180
-"""Characters of an exception in a note."""
-ARGUMENTS_SHOWN: Final = 12
-"""Constants, and arguments without known divisibility, that a launch lists."""
-ARTIFACT_STAGES: Final = ("ttgir", "ptx")
-
-
-class Launch(LaunchFacts):
-    """One distinct launch of one case."""
-
-    case: str
-    count: int
-    """How often the entry made this launch in one call."""
-    tuning: bool
-    """Made by the autotuner while it tried configurations; without a GPU the first one is kept."""
-    line: int | None
-    """Line of the kernel function in the kernel file."""
-    constexprs: dict[str, str]
-    not_divisible_by_16: list[str]
-    """Pointer and integer arguments that Triton could not specialize as divisible by 16: the usual cause of narrow
-    accesses."""
-    access_widths_bytes: list[int]
-    """Distinct widths of global loads and stores, widest first."""
-    places: list[Place] = []
-    """Lines of the kernel file that cost most by the compiler's output, the worst first; all lines are an artifact."""
-
-
-class LaunchObservation(Observation):
-    """An observation and the launch that it is about."""
-
-    kernel: str
-    case: str
-
-
-class CompileResult(Result):
-    """What `compile_kernel` returns."""
-
-    target: str | None = None
-    entry: str | None = None
-    launches: list[Launch] = []
-    launches_omitted: int = 0
-    """Further distinct launches that are not listed."""
-    observations: list[LaunchObservation] = []
-    notes: list[str] = []
-    """What a reader of the launches must know, such as the line at which the file failed after them."""
+KERNEL_FILE: Final = "kernel.py"
+"""What a worker calls the kernel file."""
+ARTIFACTS_OF_ONE: Final = 7
+"""Of a launch that was explained: TTIR, TTGIR, LLIR, PTX, SASS, cubin and facts of all lines."""
+NOT_READ: Final = "only NVIDIA's machine code is read, and there is none of this launch"
 
 
 async def compile_kernel(
@@ -106,8 +83,11 @@ async def compile_kernel(
     task: str | None = None,
     target: str | None = None,
     cases: list[str] | None = None,
+    explain: bool = False,
 ) -> CompileResult:
     """Compile every launch of the entry for the target; without a task, every launch that the file itself makes.
+
+    With `explain`, look into the machine code and ask the compiler's passes as well.
 
     Raises:
         Stopped: any failing outcome.
@@ -122,7 +102,7 @@ async def compile_kernel(
     await services.artifacts.prepare()
     found = _Findings(services, goal)
     if task_source is None:
-        return await _compile_file(found, progress, kernel_source)
+        return await _compile_file(found, progress, kernel_source, explain=explain)
     async with (
         task_worker(services.executor, on_gpu=False) as tasks,
         capture_worker(services.executor, target=target_facts(goal)) as kernels,
@@ -144,11 +124,15 @@ async def compile_kernel(
                     fix="The entry must launch at least one @triton.jit kernel: kernel[grid](...).",
                 )
             counts = cases is not None or not spec.cases[case].small or only_small
-            await found.add(capture, case, observed=counts)
+            found.add(capture, case, observed=counts)
+        if explain:
+            await progress(len(chosen), len(chosen), "reading the machine code")
+            await found.explain(kernels)
+    await found.store()
     return found.result(entry=spec.entry)
 
 
-async def _compile_file(found: "_Findings", progress: Progress, source: Source) -> CompileResult:
+async def _compile_file(found: "_Findings", progress: Progress, source: Source, *, explain: bool) -> CompileResult:
     """Run the file as it stands; where it fails after its first launch, those made until then count."""
     await progress(0, 1, f"running {source.shown_as} and compiling its launches for {found.goal.name}")
     failure: Stopped | None = None
@@ -162,6 +146,9 @@ async def _compile_file(found: "_Findings", progress: Progress, source: Source) 
         except Stopped as stopped:
             # A worker that was killed has nothing to hand over; why it was is what counts.
             raise failure or stopped from stopped
+        found.add(capture, FILE, observed=True)
+        if explain and capture.launches:
+            await found.explain(kernels)
     if not capture.launches:
         raise failure or rejected(
             "capture",
@@ -170,8 +157,24 @@ async def _compile_file(found: "_Findings", progress: Progress, source: Source) 
             fix="Give a task (ENTRY, CASES, make_inputs) that says how to call it, or call the kernel at the end of "
             "the file, at module level or below if __name__ == '__main__'.",
         )
-    await found.add(capture, FILE, observed=True)
+    await found.store()
     return found.result(failure=failure)
+
+
+class _Kept(NamedTuple):
+    """A launch in which a fault counts, with what is known of its lines."""
+
+    captured: CapturedLaunch
+    capture: Capture
+    case: str
+    facts: LaunchFacts
+    lines: LaunchDetails
+
+    @property
+    def binary(self) -> bytes | None:
+        """NVIDIA's machine code."""
+        blob = self.captured.assembly.get("cubin")
+        return None if blob is None else self.capture.blobs[blob]
 
 
 class _Findings:
@@ -179,155 +182,112 @@ class _Findings:
 
     def __init__(self, services: Services, goal: Target) -> None:
         self.services, self.goal = services, goal
+        self._backend = backend_of(goal)
         self._launches: list[Launch] = []
         self._observations: list[LaunchObservation] = []
+        self._kept: list[_Kept] = []
+        self._explained: dict[str, ExplainedCode] = {}
+        self._sass: dict[str, str] = {}
+        self._notes: list[str] = []
         self._artifacts: dict[str, str] = {}
 
-    async def add(self, capture: Capture, case: str, *, observed: bool) -> None:
+    def add(self, capture: Capture, case: str, *, observed: bool) -> None:
         """Take the launches of a case; `observed` are those in which a fault counts."""
-        sm_count = self.goal.gpu.sm_count if self.goal.gpu is not None else None
         for captured in capture.launches:
-            facts = _facts(captured, capture, self.goal)
-            lines = details(capture.text(captured, "ptx"), capture.text(captured, "ttgir"))
-            self._launches.append(_launch(facts, captured, case, lines.places[:PLACES_SHOWN]))
+            facts = self._backend.facts(capture, captured, self.goal)
+            lines = self._backend.details(capture, captured)
+            self._launches.append(launch_of(facts, captured, case, lines.places))
             if captured.tuning or not observed:
                 continue
             self._observations += [
                 LaunchObservation(**found.model_dump(), kernel=captured.kernel, case=case)
-                for found in observe(facts, self.goal.limits, sm_count)
+                for found in self._backend.observations(facts, self.goal)
             ]
-            for stage in ARTIFACT_STAGES:
-                data = capture.blobs[captured.assembly[stage]]
-                stored = await self.services.artifacts.put(f"{captured.kernel}.{stage}", data)
+            self._kept.append(_Kept(captured, capture, case, facts, lines))
+
+    async def explain(self, kernels: KernelWorker) -> None:
+        """Look into the machine codes of the launches, in the worker that compiled them."""
+        codes: dict[str, _Kept] = {}
+        for kept in self._kept:
+            if len(codes) < EXPLAINED:
+                codes.setdefault(kept.facts.code_hash, kept)
+        wanted = {name: _sha256(kept.binary) for name, kept in codes.items() if kept.binary is not None}
+        try:
+            found = await kernels.explain(list(wanted.values())) if wanted else {}
+        except Stopped as stopped:
+            self._notes.append(unexplained(stopped))
+            return
+        for name, kept in codes.items():
+            explanation = found.get(wanted.get(name, ""), Explanation([], None, NOT_READ))
+            self._explained[name], lines = await anyio.to_thread.run_sync(_read, kept, explanation)
+            if explanation.sass is not None:
+                self._sass[name] = explanation.sass
+            if kept.binary is None:
+                continue
+            # Equal code of another function has lines of its own.
+            self._kept = [each._replace(lines=lines) if each.binary == kept.binary else each for each in self._kept]
+
+    async def store(self) -> None:
+        """Keep what a result links to: all assembly of what was explained, and two texts of others."""
+        for kept in self._kept:
+            explained = kept.facts.code_hash in self._explained
+            stages = kept.captured.assembly if explained else self._backend.stages
+            files = {stage: kept.capture.blobs[kept.captured.assembly[stage]] for stage in stages}
+            if kept.facts.code_hash in self._sass:
+                files["sass"] = self._sass[kept.facts.code_hash].encode()
+            files["lines.json"] = kept.lines.model_dump_json().encode()
+            for suffix, data in files.items():
+                stored = await self.services.artifacts.put(f"{kept.captured.kernel}.{suffix}", data)
                 self._artifacts.setdefault(stored.uri, stored.name)
-            stored = await self.services.artifacts.put(
-                f"{captured.kernel}.lines.json", lines.model_dump_json().encode()
-            )
-            self._artifacts.setdefault(stored.uri, stored.name)
 
     def result(self, *, entry: str | None = None, failure: Stopped | None = None) -> CompileResult:
         """Everything together; `failure` is how the file ended after its last launch."""
         shown = sorted(self._launches, key=lambda launch: launch.tuning)[:LAUNCHES_SHOWN]
         omitted = len(self._launches) - len(shown)
-        observations = _distinct(self._observations)
+        observations = distinct(self._observations)
         at_fault = failure is not None and failure.kind in BY_FAULT_OF_A_KERNEL
-        notes = [] if failure is None else [_note(failure)]
-        summary = _summary(self.goal, shown, omitted, observations)
-        outcome = CompileResult(kind=Kind.OK, summary="", next_step=_next_step(observations))
+        notes = ([] if failure is None else [ended_early(failure)]) + self._notes
+        explained = list(self._explained.values())
+        if explained:
+            # For room: the artifact of all lines has the others.
+            shown = [launch.model_copy(update={"places": launch.places[:PLACES_NAMED]}) for launch in shown]
+        told = summary(self.goal, shown, omitted, observations, explained, self._backend.unobserved)
+        outcome = CompileResult(kind=Kind.OK, summary="", next_step=next_step(observations))
         if failure is not None and at_fault:
             outcome = ended(CompileResult, failure.kind, failure.problem)
+        kinds = len(self._backend.stages) + 1 if not explained else ARTIFACTS_OF_ONE
         return outcome.model_copy(
             update={
-                "summary": "\n".join(filter(None, [outcome.summary, *notes, summary])),
+                "summary": "\n".join(filter(None, [outcome.summary, *notes, told])),
                 "target": self.goal.name,
                 "entry": entry,
                 "launches": shown,
                 "launches_omitted": omitted,
                 "observations": observations,
+                "explained": explained,
                 "notes": notes,
-                "artifacts": list(self._artifacts)[: (len(ARTIFACT_STAGES) + 1) * LAUNCHES_SHOWN],
+                "artifacts": list(self._artifacts)[: kinds * LAUNCHES_SHOWN],
             }
         )
 
 
-def _note(failure: Stopped) -> str:
-    problem = failure.problem
-    where = "" if problem.line is None else f" at line {problem.line}"
-    message = " ".join(problem.message.split())[:MESSAGE_SHOWN]
-    return line(
-        f"The file ended early{where} ({failure.kind}: {message}); these are the launches made until then. "
-        "Outputs hold no results here: checks of values fail, and what depends on them is not run."
+def _sha256(binary: bytes) -> str:
+    return hashlib.sha256(binary).hexdigest()
+
+
+def _read(kept: _Kept, explanation: Explanation) -> tuple[ExplainedCode, LaunchDetails]:
+    """What an explanation says, for the result and for the artifact of all lines."""
+    sass = None
+    if explanation.sass is not None:
+        sass = sass_facts.read(explanation.sass, kept.capture.text(kept.captured, "ptx"), kept.facts.spill_bytes)
+    said = remarks.parse(explanation.said, KERNEL_FILE)
+    lines = kept.lines.model_copy(update={"sass": sass.sites if sass else [], "remarks": said})
+    code = ExplainedCode(
+        kernel=kept.captured.kernel,
+        case=kept.case,
+        code_hash=kept.facts.code_hash,
+        sass=sass.facts if sass else None,
+        absent=None if sass else explanation.reason or NOT_READ,
+        remarks=said[:REMARKS_SHOWN],
     )
-
-
-def _facts(captured: CapturedLaunch, capture: Capture, goal: Target) -> LaunchFacts:
-    return build(
-        RawLaunch(
-            kernel=captured.symbol,
-            grid=captured.grid,
-            num_warps=captured.num_warps,
-            num_stages=captured.num_stages,
-            num_ctas=captured.num_ctas,
-            shared_bytes=captured.shared_bytes,
-            ptx=capture.text(captured, "ptx"),
-            ttgir=capture.text(captured, "ttgir"),
-            ptxas_log=captured.ptxas_log,
-        ),
-        goal,
-    )
-
-
-def _launch(facts: LaunchFacts, captured: CapturedLaunch, case: str, places: list[Place]) -> Launch:
-    divisible = set(captured.divisible_by_16)
-    widths = {*facts.load_widths_bytes, *facts.store_widths_bytes}
-    return Launch.model_validate(
-        {
-            **facts.model_dump(),
-            "kernel": captured.kernel,
-            "case": case,
-            "count": captured.count,
-            "tuning": captured.tuning,
-            "line": captured.line,
-            "constexprs": {
-                name: str(value)[:80] for name, value in list(captured.constexprs.items())[:ARGUMENTS_SHOWN]
-            },
-            "not_divisible_by_16": [
-                name
-                for name, kind in captured.signature.items()
-                if (kind.startswith("*") or kind in {"i32", "i64"}) and name not in divisible
-            ][:ARGUMENTS_SHOWN],
-            "access_widths_bytes": sorted(widths, reverse=True),
-            "places": [place.model_dump() for place in places],
-        }
-    )
-
-
-def _distinct(observations: list[LaunchObservation]) -> list[LaunchObservation]:
-    """One of each kind a kernel, the first case that shows it; cases mostly repeat one another."""
-    seen: dict[tuple[str, str], LaunchObservation] = {}
-    for observation in observations:
-        seen.setdefault((observation.id, observation.kernel), observation)
-    return list(seen.values())[:OBSERVATIONS_SHOWN]
-
-
-def _summary(goal: Target, shown: list[Launch], omitted: int, observations: list[LaunchObservation]) -> str:
-    lines = [f"Compiled for {goal.name}: {len(shown) + omitted} distinct launch(es)."]
-    for launch in shown:
-        occupancy = (
-            "unknown occupancy"
-            if launch.theoretical_occupancy_pct is None
-            else f"occupancy {launch.theoretical_occupancy_pct:.0f} % (limit: {launch.occupancy_limiter})"
-        )
-        lines.append(
-            f"- {launch.kernel} [{launch.case}] grid {'x'.join(map(str, launch.grid))}, {launch.num_warps} warps, "
-            f"{launch.num_stages} stages: {_or_unknown(launch.registers)} registers, "
-            f"{_or_unknown(launch.spill_bytes)} B spilled, {launch.shared_bytes:,} B shared, {occupancy}, "
-            f"mma {launch.mma}, {launch.async_copies} async copies, loads {_widths(launch.load_widths_bytes)}, "
-            f"stores {_widths(launch.store_widths_bytes)}, code {launch.code_hash}"
-            + (" (autotuner's trial)" if launch.tuning else "")
-        )
-        if launch.places:
-            named = (f"line {place.line} {place.what} ({place.detail})" for place in launch.places[:PLACES_NAMED])
-            lines.append(f"  lines to look at: {'; '.join(named)}")
-    if omitted:
-        lines.append(f"- {omitted} more, not shown; cases=[...] chooses")
-    lines += [
-        f"! {found.id} {found.title} [{found.case}]: {found.detail} -> {found.suggestion}" for found in observations
-    ]
-    if not observations:
-        lines.append("Nothing that the compiler's output alone shows to be wrong.")
-    return "\n".join(lines)
-
-
-def _next_step(observations: list[LaunchObservation]) -> str:
-    if observations:
-        return f"Address {observations[0].id} first, compile again to see that it went, then run_correctness."
-    return "Check it with run_correctness, then time it with benchmark."
-
-
-def _or_unknown(value: int | None) -> str:
-    return "?" if value is None else str(value)
-
-
-def _widths(widths: list[int]) -> str:
-    return "/".join(map(str, widths)) + " B wide" if widths else "none"
+    return code, lines

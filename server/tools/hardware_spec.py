@@ -1,11 +1,12 @@
 """hardware_spec: the GPU that is optimized for, and what works on this machine."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mcp_types import ToolAnnotations
 
 from ...profiling.hardware.detect import DetectedGpu, detect
 from ...profiling.hardware.model import Target
+from ...sandbox.facts import Vendor
 from ...sandbox.outcome import Kind
 from ..machine import Check, inspect
 from ..results import Result
@@ -22,6 +23,20 @@ values, not measurements; null means unknown. Call it once at the start."""
 ANNOTATIONS: Final = ToolAnnotations(
     title=TITLE, read_only_hint=True, idempotent_hint=True, destructive_hint=False, open_world_hint=False
 )
+
+
+class _Words(NamedTuple):
+    """What a vendor calls the parts of its GPUs."""
+
+    sm: str
+    shared: str
+    warps: str
+
+
+_WORDS: Final[dict[Vendor, _Words]] = {
+    "nvidia": _Words("SM", "shared memory", "warps"),
+    "amd": _Words("compute unit", "LDS", "waves of 64 threads"),
+}
 
 
 class HardwareResult(Result):
@@ -68,11 +83,14 @@ async def hardware_spec(services: Services, progress: Progress, *, target: str |
 def _summary(goal: Target, ridge: float | None, gpus: list[DetectedGpu], checks: list[Check]) -> str:
     lines: list[str] = []
     gpu, limits = goal.gpu, goal.limits
+    words = _WORDS[limits.vendor]
+    compute_capability = f"compute capability {goal.capability / 10:.1f}"
+    architecture = compute_capability if limits.vendor == "nvidia" else f"AMD {limits.architecture}"
     if gpu is None:
-        lines.append(f"Target {goal.name}: compute capability {goal.capability / 10:.1f}; name a GPU for its peaks.")
+        lines.append(f"Target {goal.name}: {architecture}; name a GPU for its peaks.")
     else:
         lines.append(
-            f"Target {gpu.name} ({gpu.product}), compute capability {gpu.capability / 10:.1f}: {gpu.sm_count} SMs, "
+            f"Target {gpu.name} ({gpu.product}), {architecture}: {gpu.sm_count} {words.sm}s, "
             f"memory {_scaled(gpu.memory_bytes_per_s, 1e12, 'TB/s')}, L2 {_scaled(gpu.l2_bytes, 1 << 20, 'MiB')}, "
             f"dense peaks bf16/fp16 {_scaled(gpu.peak_bf16_dense_flops_per_s, 1e12, 'TFLOP/s')}, "
             f"tf32 {_scaled(gpu.peak_tf32_dense_flops_per_s, 1e12, 'TFLOP/s')}, "
@@ -82,9 +100,9 @@ def _summary(goal: Target, ridge: float | None, gpus: list[DetectedGpu], checks:
         if ridge is not None:
             lines.append(f"Below {ridge:.0f} bf16 operations a byte of device memory a kernel is memory-bound.")
     lines.append(
-        f"One SM: {limits.registers_per_sm:,} registers ({limits.registers_per_thread} a thread at most), "
-        f"{limits.shared_bytes_per_block:,} B shared memory a block of {limits.shared_bytes_per_sm:,} B, "
-        f"{limits.warps_per_sm} warps, {limits.blocks_per_sm} blocks."
+        f"One {words.sm}: {limits.registers_per_sm:,} registers ({limits.registers_per_thread} a thread at most), "
+        f"{limits.shared_bytes_per_block:,} B {words.shared} a block of {limits.shared_bytes_per_sm:,} B, "
+        f"{limits.warps_per_sm} {words.warps}, {limits.blocks_per_sm} blocks."
     )
     for found in gpus:
         clock = _scaled(found.sm_clock_hz, 1e6, "MHz")

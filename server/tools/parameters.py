@@ -41,8 +41,8 @@ Cases = Annotated[
 TargetName = Annotated[
     str | None,
     Field(
-        description="GPU to compile for: h100 (= h100-sxm), h100-pcie, h100-nvl, h200, gh200, h20, a100-sxm, ..., or "
-        "an architecture such as sm_90. Default: this machine's GPU, else h100."
+        description="GPU to compile for: h100 (= h100-sxm), h100-pcie, h100-nvl, h200, gh200, h20, a100-sxm, ..., of "
+        "AMD's mi300x or mi325x, or an architecture such as sm_90 or gfx942. Default: this machine's GPU, else h100."
     ),
 ]
 

@@ -23,7 +23,8 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tritonforge.profiling.compiler.launch import LaunchFacts, RawLaunch, build
+from tritonforge.profiling.compiler.backends import backend_of
+from tritonforge.profiling.compiler.launch import LaunchFacts
 from tritonforge.profiling.hardware.model import Target
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.facts import Capture, CapturedLaunch
@@ -133,7 +134,7 @@ async def through_capture(
     note = ""
 
     def add(capture: Capture) -> None:
-        found.extend((launch, facts(launch, capture, goal)) for launch in capture.launches)
+        found.extend((launch, backend_of(goal).facts(capture, launch, goal)) for launch in capture.launches)
 
     try:
         async with capture_worker(services.executor, target=target_facts(goal)) as kernels:
@@ -153,24 +154,6 @@ async def through_capture(
     except Stopped as stopped:
         note = " ".join(stopped.problem.message.split())[:120]
     return found, note
-
-
-def facts(launch: CapturedLaunch, capture: Capture, goal: Target) -> LaunchFacts:
-    """As `compile_kernel` tells them."""
-    return build(
-        RawLaunch(
-            kernel=launch.symbol,
-            grid=launch.grid,
-            num_warps=launch.num_warps,
-            num_stages=launch.num_stages,
-            num_ctas=launch.num_ctas,
-            shared_bytes=launch.shared_bytes,
-            ptx=capture.text(launch, "ptx"),
-            ttgir=capture.text(launch, "ttgir"),
-            ptxas_log=launch.ptxas_log,
-        ),
-        goal,
-    )
 
 
 def key_of(symbol: str, key: dict[str, Any]) -> str:
@@ -224,15 +207,17 @@ def report(rows: list[Row]) -> str:
     from importlib.metadata import version
 
     ran = [one for one in rows if one.loaded]
-    total = [sum(one[number] for one in ran) for number in range(1, 6)]
+    loaded, keys, same, equal = (
+        sum(getattr(one, name) for one in ran) for name in ("loaded", "keys", "same_code", "equal")
+    )
     lines = [
         "# Compile facts beside the GPU's",
         "",
         f"{date.today()}, {subprocess.run(['nvidia-smi', '-L'], capture_output=True, text=True, check=False).stdout.split('(')[0].strip()}, "  # noqa: E501
         f"torch {version('torch')}, triton {version('triton')}.",
         "",
-        f"{len(ran)} of {len(rows)} files loaded kernels on the GPU: {total[0]} kernels. Captured with the same "
-        f"specialization: {total[1]}; same code: {total[2]}; same registers, local and shared memory: {total[3]}.",
+        f"{len(ran)} of {len(rows)} files loaded kernels on the GPU: {loaded} kernels. Captured with the same "
+        f"specialization: {keys}; same code: {same}; same registers, local and shared memory: {equal}.",
         "",
         "| file | loaded | same specialization | same code | facts equal | only captured | note |",
         "| --- | --- | --- | --- | --- | --- | --- |",

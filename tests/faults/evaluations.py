@@ -11,7 +11,8 @@ from tritonforge.sandbox.spares import SEALED_SCRATCH
 from tritonforge.server.results import TEXT_LIMIT, Result, respond, text
 from tritonforge.server.services import Services
 from tritonforge.server.settings import Settings
-from tritonforge.server.tools.compile_kernel import CompileResult, compile_kernel
+from tritonforge.server.tools.compile_kernel import compile_kernel
+from tritonforge.server.tools.compile_report import CompileResult
 from tritonforge.server.tools.run_correctness import CorrectnessResult, run_correctness
 
 KERNEL = """\

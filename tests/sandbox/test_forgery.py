@@ -92,6 +92,15 @@ async def test_assembly_texts_that_nobody_here_may_read_are_cheating(start_any: 
     assert "an assembly text is missing" in caught.value.problem.message
 
 
+async def test_code_for_another_vendors_gpu_is_cheating(start_any: Start, load: Load) -> None:
+    async with answering(start_any, load, forged_capture(LAUNCH)) as kernels:
+        kernels.vendor = "amd"
+        with pytest.raises(Stopped) as caught:
+            await kernels.capture()
+    assert caught.value.kind is Kind.CHEATING
+    assert "an assembly text is missing" in caught.value.problem.message
+
+
 async def test_descriptors_that_nothing_announced_are_not_kept(start_any: Start, load: Load) -> None:
     text = f"{FIND_SOCKET}pass_on({{'ok': True, 'blobs': []}}, *range(3), memfd(10), memfd(10, seals=0))\n"
     async with start_any() as worker:

@@ -27,7 +27,7 @@ OPERATIONS = [
     "call", "run_once", "prepare", "first_call", "lay_out", "release", "visit", "outputs", "call_times",
     "graph_floor", "record", "tuned", "load_plan", "make_alternatives", "set_alternatives",
     "keep_contents", "vary", "vary_from", "judge_outputs", "time_reference", "ceilings",
-    "profile", "run_file", "captured",
+    "profile", "run_file", "captured", "explain",
 ]  # fmt: skip
 
 

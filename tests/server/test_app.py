@@ -280,7 +280,9 @@ async def test_a_stored_text_and_a_stored_report_can_be_read_as_resources(client
 
 async def test_the_template_of_artifacts_is_listed(client: Client) -> None:
     templates = (await client.list_resource_templates()).resource_templates
-    assert [template.uri_template for template in templates] == ["tritonforge://artifacts/{digest}/{name}"]
+    assert [template.uri_template for template in templates] == [
+        "tritonforge://artifacts/{digest}/{name}{?offset,limit}"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,13 @@ def test_workers_learn_of_a_target_what_code_generation_needs() -> None:
     assert facts.registers_per_sm == 65_536
 
 
+def test_workers_learn_whose_a_target_is() -> None:
+    hopper, cdna3 = target_facts(resolve_target("h100")), target_facts(resolve_target("mi300x"))
+    assert (hopper.vendor, hopper.architecture, hopper.warp_threads) == ("nvidia", "sm_90", 32)
+    assert (cdna3.vendor, cdna3.architecture, cdna3.warp_threads) == ("amd", "gfx942", 64)
+    assert (cdna3.sm_count, cdna3.shared_bytes_per_block) == (304, 65_536)
+
+
 def test_a_bare_architecture_has_no_number_of_sms() -> None:
     assert target_facts(resolve_target("sm_90")).sm_count is None
 

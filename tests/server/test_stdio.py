@@ -208,7 +208,9 @@ def test_a_client_is_greeted_and_finds_five_tools_and_five_prompts(start: Starte
     assert got["messages"][0]["role"] == "user"
     assert "mine.py" in got["messages"][0]["content"]["text"]
     templates = server.request("resources/templates/list")["resourceTemplates"]
-    assert [template["uriTemplate"] for template in templates] == ["tritonforge://artifacts/{digest}/{name}"]
+    assert [template["uriTemplate"] for template in templates] == [
+        "tritonforge://artifacts/{digest}/{name}{?offset,limit}"
+    ]
     server.close_input()
     assert server.end() == 0
 

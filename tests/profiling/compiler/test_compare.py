@@ -65,7 +65,8 @@ def test_the_same_code_is_said_to_be_the_same(compiled: Compile, recorded_launch
 def test_a_grid_alone_is_a_fact(compiled: Compile) -> None:
     (found,) = changes("train", [compiled("sin_candidate")], [compiled("sin_candidate", grid=(8, 1, 1))])
     assert found.same_code
-    assert [change.fact for change in found.facts] == ["grid", "waves"]
+    tail = ["last_wave_filled_pct", "tail_lost_pct_at_most"]
+    assert [change.fact for change in found.facts] == ["grid", "waves", *tail]
     assert "grid 4096/1/1 -> 8/1/1" in in_words(found)[0]
 
 

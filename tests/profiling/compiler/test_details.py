@@ -2,7 +2,7 @@
 
 import pytest
 
-from tritonforge.profiling.compiler.details import details
+from tritonforge.profiling.compiler.details import details, shortened
 from tritonforge.profiling.compiler.ptx_lines import sites as ptx_sites
 from tritonforge.profiling.compiler.ttgir_lines import sites as ttgir_sites
 
@@ -60,6 +60,7 @@ ld.shared.b32 %r1, [%r2];
         ("atomic", None, "relaxed"),
         ("mbarrier", None, None),
         ("mma", None, None),
+        ("shared_load", None, None),
     ]
 
 
@@ -92,6 +93,33 @@ module {{
 )
 def test_a_location_is_resolved_to_the_kernels_own_line(table: str, line: int | None) -> None:
     assert [site.line for site in ttgir_sites(TTGIR.format(table=table))] == [line]
+
+
+def places(ptx: str, ttgir: str = "") -> list[tuple[str, str]]:
+    return [(place.what, place.detail) for place in details(FIRST + ptx + FILES, ttgir).places]
+
+
+def test_a_barrier_in_a_loop_is_named_unless_copies_feed_matrix_instructions_there() -> None:
+    loop = "$L0:\n{}bar.sync 0;\n@%p1 bra $L0;\n"
+    mma = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%r1}, %rd1;\n"
+    copy = "cp.async.cg.shared.global [ %r1 ], [ %rd1 ], 0x10, %r2;\n"
+    assert places(loop.format("")) == [("barrier-in-loop", "1 x bar.sync")]
+    assert places(loop.format(mma)) == [("barrier-in-loop", "1 x bar.sync")]
+    assert places(copy + loop.format(mma)) == [("barrier-in-loop", "1 x bar.sync")]
+    assert places(loop.format(copy + mma)) == []
+
+
+@pytest.mark.parametrize(
+    ("types", "short"),
+    [
+        ("tensor<64x32x!tt.ptr<f16>, #blocked1>", "64x32 f16 pointers"),
+        ("tensor<64x64xf16, #blocked> -> tensor<64x64xf16, #dot_op<{opIdx", "64x64 f16 #blocked to 64x64 f16 #dot_op"),
+        ("tensor<64x64xf16, #blocked> -> tensor<64xf16, #ttg.slice<{dim", "64x64 f16 #blocked to 64 f16"),
+        ("f32", "f32"),
+    ],
+)
+def test_the_types_of_an_operation_are_shortened(types: str, short: str) -> None:
+    assert shortened(types) == short
 
 
 @pytest.mark.parametrize(

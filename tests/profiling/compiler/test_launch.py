@@ -19,6 +19,8 @@ def test_a_matmul_is_described_from_end_to_end(recorded_launch: Callable[[str], 
     assert (facts.blocks_per_sm, facts.theoretical_occupancy_pct) == (1, 12.5)
     assert (facts.registers_for_next_block, facts.shared_bytes_for_next_block) == (128, 115_712)
     assert facts.waves == 31.03
+    assert (facts.last_wave_filled_pct, facts.tail_lost_pct_at_most) == (3.0, 3.0)
+    assert (facts.barriers, facts.warp_specialized) == (7, False)
     assert (facts.mma, facts.async_copies, facts.tma_copies, facts.pipeline_buffers) == ("wgmma", 36, 0, 3)
     assert [(dot.m, dot.n, dot.k) for dot in facts.dots] == [(128, 256, 64)]
     assert (facts.load_widths_bytes, facts.store_widths_bytes) == ([16], [16])
@@ -39,7 +41,8 @@ def test_each_null_has_its_reason_and_each_reason_its_null(recorded_launch: Call
             ):
                 facts = build(variant, target)
                 nulls = {field for field, value in facts.model_dump().items() if value is None}
-                assert nulls == set(facts.absent)
+                assert nulls - {"amd"} == set(facts.absent)
+                assert facts.amd is None
 
 
 def test_without_a_log_what_needs_registers_is_null(recorded_launch: Callable[[str], RawLaunch]) -> None:
@@ -59,14 +62,43 @@ def test_a_log_of_another_kernel_is_not_taken_for_this_one(recorded_launch: Call
 def test_a_bare_architecture_has_occupancy_and_no_waves(recorded_launch: Callable[[str], RawLaunch]) -> None:
     facts = build(recorded_launch("sin_candidate"), SM_90)
     assert facts.theoretical_occupancy_pct == 100
-    assert facts.waves is None
-    assert "sm_90 is an architecture" in facts.absent["waves"]
+    for field in ("waves", "last_wave_filled_pct", "tail_lost_pct_at_most"):
+        assert getattr(facts, field) is None
+        assert "sm_90 is an architecture" in facts.absent[field]
 
 
 def test_a_launch_that_does_not_fit_has_no_waves(recorded_launch: Callable[[str], RawLaunch]) -> None:
     facts = build(replace(recorded_launch("matmul_candidate"), shared_bytes=240_000), H200)
     assert (facts.blocks_per_sm, facts.waves) == (0, None)
-    assert facts.absent["waves"] == "no block fits on an SM"
+    assert facts.absent["waves"] == facts.absent["tail_lost_pct_at_most"] == "no block fits on an SM"
+
+
+def test_the_tail_is_that_of_all_blocks_that_fit(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    facts = build(recorded_launch("sin_candidate"), H200)
+    # 4,096 blocks, of which 132 SMs hold 16 each: one wave and most of another.
+    assert (facts.blocks_per_sm, facts.waves) == (16, 1.939)
+    assert (facts.last_wave_filled_pct, facts.tail_lost_pct_at_most) == (93.9, 3.0)
+
+
+def test_an_empty_grid_has_no_waves(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    facts = build(replace(recorded_launch("sin_candidate"), grid=(0, 1, 1)), H200)
+    assert facts.waves is None
+    assert facts.absent["waves"] == "the grid is empty"
+
+
+def test_waiting_at_a_barrier_counts_and_arriving_does_not(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    raw = recorded_launch("sin_candidate")
+    assert build(raw, H200).barriers == 0
+    waits = "bar.sync 0; barrier.sync.aligned 1, 128; barrier.cluster.wait.acquire; bar.red.popc.u32 %r1, 0, %p1;"
+    others = "bar.warp.sync -1; barrier.cluster.arrive; bar.arrive 1, 128; mbarrier.try_wait.b64 %p1, [%r1], %r2;"
+    assert build(replace(raw, ptx=raw.ptx + f"// ;\n{waits} {others}"), H200).barriers == 4
+
+
+def test_warps_that_run_different_code_are_seen(recorded_launch: Callable[[str], RawLaunch]) -> None:
+    raw = recorded_launch("tma")
+    assert not build(raw, H200).warp_specialized
+    specialized = raw.ttgir.replace("scf.for", "ttg.warp_specialize(%a)\n    scf.for", 1)
+    assert build(replace(raw, ttgir=specialized), H200).warp_specialized
 
 
 def test_static_shared_memory_is_added(recorded_launch: Callable[[str], RawLaunch]) -> None:

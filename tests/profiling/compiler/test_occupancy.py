@@ -7,6 +7,7 @@ from tritonforge.profiling.hardware.catalog import resolve_target
 
 HOPPER = resolve_target("sm_90").limits
 ADA = resolve_target("sm_89").limits
+CDNA3 = resolve_target("gfx942").limits
 
 
 @pytest.mark.parametrize(
@@ -97,3 +98,36 @@ def test_waves_count_fillings_of_the_whole_gpu() -> None:
     assert waves(264, 132, 1) == 2.0
     assert waves(133, 132, 2) == pytest.approx(0.504, abs=1e-3)
     assert waves(100, 132, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("registers", "waves_per_simd"),
+    [(24, 8), (64, 8), (65, 7), (72, 7), (73, 6), (80, 6), (96, 5), (128, 4), (168, 3), (256, 2), (257, 1), (512, 1)],
+)
+def test_waves_of_cdna3_are_those_that_llvm_counts(registers: int, waves_per_simd: int) -> None:
+    # `llvm-calc-occupancy -mcpu=gfx942 --vgprs=REGISTERS`: 512 of a lane, in steps of 8.
+    found = occupancy(registers, 4, 0, CDNA3)
+    assert (found.blocks_per_sm, found.theoretical_occupancy_pct) == (waves_per_simd, 12.5 * waves_per_simd)
+
+
+@pytest.mark.parametrize(
+    ("num_warps", "shared_bytes", "blocks", "limiter"),
+    [
+        (1, 0, 32, "warps"),
+        (1, 2_049, 25, "shared_memory"),
+        (2, 0, 16, "warps"),
+        (4, 65_536, 1, "shared_memory"),
+        (4, 65_537, 0, "shared_memory"),
+        (16, 0, 2, "warps"),
+    ],
+)
+def test_workgroups_of_a_compute_unit(num_warps: int, shared_bytes: int, blocks: int, limiter: str) -> None:
+    found = occupancy(32, num_warps, shared_bytes, CDNA3)
+    assert (found.blocks_per_sm, found.limiter) == (blocks, limiter)
+
+
+def test_the_compilers_count_can_only_lower_the_number() -> None:
+    assert occupancy(64, 4, 0, CDNA3, warps_by_compiler=32) == occupancy(64, 4, 0, CDNA3)
+    fewer = occupancy(64, 4, 0, CDNA3, warps_by_compiler=28)
+    assert (fewer.blocks_per_sm, fewer.limiter, fewer.next_block) == (7, "registers", None)
+    assert occupancy(256, 4, 0, CDNA3, warps_by_compiler=32).blocks_per_sm == 2

@@ -1,6 +1,7 @@
 """Instructions of real PTX, and the spellings that the recordings happen not to hold."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -96,8 +97,28 @@ def test_every_spelling_of_a_load_has_its_width(instruction: str, width: int) ->
     ],
 )
 def test_what_does_not_touch_global_memory_is_not_counted(text: str) -> None:
-    facts = parse(text)
-    assert facts == parse("")
+    assert replace(parse(text), instructions=0) == parse("")
+
+
+@pytest.mark.parametrize(
+    ("text", "instructions"),
+    [
+        ("", 0),
+        (".version 8.7\n.visible .entry k(.param .u64 k_0)\n{\n.reg .b32 %r<9>;\nmov.b32 %r1, 0;\nret;\n}\n", 2),
+        ("$L__BB0_1:\n@%p1 bra $L__BB0_1;\n@!%p2 bra.uni $L;\nbar.sync 0;", 3),
+        ("{ // a call\n.param .b64 param0;\ncall.uni (retval0), vprintf, (param0);\n} // its end\ntrap;", 2),
+        (".loc 1 2 3\nadd.s32 %r1, %r2, 3; // add.s32 %r1, %r2, 4;\n/* ret; */", 1),
+    ],
+)
+def test_all_instructions_are_counted_and_nothing_else(text: str, instructions: int) -> None:
+    assert parse(text).instructions == instructions
+
+
+@pytest.mark.parametrize(
+    "text", ["a:" * 100_000, "a." * 100_000, "{ " * 100_000, "a" * 200_000, "@%p " * 50_000, ".a\n" * 50_000]
+)
+def test_text_that_is_no_instruction_is_read_in_passing(text: str) -> None:
+    assert parse(text + "!").instructions == 0
 
 
 def test_the_widest_access_stands_first() -> None:

@@ -165,3 +165,60 @@ def test_elements_have_the_size_of_their_type(dtype: str, size: int) -> None:
     access = parse(f"%x = tt.load %p : tensor<16x!tt.ptr<{dtype}>, #blocked>").largest_access()
     assert access is not None
     assert access.element_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("name", "dots", "copies"),
+    [
+        ("matmul_candidate", (1,), (2,)),
+        ("attention", (0,), (2,)),
+        ("matmul_unaligned", (0,), ()),
+        ("tma", (1,), ()),
+        ("softmax_candidate", (), ()),
+    ],
+)
+def test_what_a_wait_in_a_loop_lets_go_on_is_told(
+    recorded: Callable[[str], str], name: str, dots: tuple[int, ...], copies: tuple[int, ...]
+) -> None:
+    facts = parse(recorded(f"{name}.ttgir"))
+    assert (facts.dot_waits_in_loops, facts.copy_waits_in_loops) == (dots, copies)
+
+
+@pytest.mark.parametrize(
+    ("name", "staged", "loaded"),
+    [("matmul_candidate", 0, 0), ("matmul_unaligned", 2, 0), ("while_loop", 2, 0), ("matmul_short", 0, 2)],
+)
+def test_tiles_that_go_between_registers_and_shared_memory_are_counted(
+    recorded: Callable[[str], str], name: str, staged: int, loaded: int
+) -> None:
+    facts = parse(recorded(f"{name}.ttgir"))
+    assert (facts.staged_in_loops, facts.shared_loads_in_loops) == (staged, loaded)
+
+
+@pytest.mark.parametrize(
+    ("operation", "staged"),
+    [
+        ("%b = ttg.local_alloc : () -> !ttg.memdesc<3x64x64xf16, #shared, #smem, mutable>", 0),
+        ("%b = ttg.local_alloc %a : (tensor<64x64xf16, #blocked>) -> !ttg.memdesc<64x64xf16, #shared, #smem>", 1),
+        ("ttg.local_store %a, %b : tensor<64x64xf16, #blocked> -> !ttg.memdesc<64x64xf16, #shared, #smem>", 1),
+    ],
+)
+def test_a_buffer_is_staged_only_where_it_gets_contents(operation: str, staged: int) -> None:
+    assert parse(LOOP.format(inside=operation, outside="tt.return")).staged_in_loops == staged
+    assert parse(LOOP.format(inside="tt.nop", outside=operation)).staged_in_loops == 0
+
+
+def test_patterns_in_shared_memory_are_told_once_each(recorded: Callable[[str], str]) -> None:
+    assert parse(recorded("matmul_unaligned.ttgir")).swizzles_bytes == (64, 128)
+    assert parse(recorded("matmul_short.ttgir")).swizzles_bytes == ()
+
+
+def test_descriptors_and_specialized_warps_are_seen(recorded: Callable[[str], str]) -> None:
+    facts = parse(recorded("tma.ttgir"))
+    assert (facts.descriptors_made, facts.warp_specialized) == (3, False)
+    assert parse("ttg.warp_specialize(%a)").warp_specialized
+
+
+def test_layout_conversions_of_the_whole_kernel_are_counted_too(recorded: Callable[[str], str]) -> None:
+    facts = parse(recorded("while_loop.ttgir"))
+    assert (facts.layout_conversions, facts.layout_conversions_in_loops) == (3, 2)

@@ -38,6 +38,34 @@ def test_a_bare_architecture_has_limits_and_no_product(given: str) -> None:
     assert target.limits.shared_bytes_per_block == 232_448
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("gfx942", "gfx942"),
+        ("GFX942", "gfx942"),
+        ("cdna3", "gfx942"),
+        ("AMD CDNA3", "gfx942"),
+        ("mi300x", "mi300x"),
+        ("AMD Instinct MI325X", "mi325x"),
+    ],
+)
+def test_amds_targets_are_found_too(given: str, name: str) -> None:
+    target = resolve_target(given)
+    assert target.name == name
+    assert (target.gpu.name if target.gpu else "gfx942") == name
+    limits = target.limits
+    assert (limits.vendor, limits.architecture, limits.warp_threads) == ("amd", "gfx942", 64)
+    assert limits.shared_bytes_per_block == 65_536
+
+
+def test_an_architecture_has_the_name_that_its_vendor_gave_it() -> None:
+    for gpu in catalog.gpus():
+        limits = resolve_target(gpu.name).limits
+        assert limits.vendor == ("amd" if gpu.product.startswith("AMD") else "nvidia")
+        if limits.vendor == "nvidia":
+            assert (limits.architecture, limits.warp_threads) == (f"sm_{gpu.capability}", 32)
+
+
 def test_an_unknown_target_is_answered_with_the_nearest_and_all_names() -> None:
     with pytest.raises(UnknownTarget) as raised:
         resolve_target("h100-sxn")
@@ -47,7 +75,7 @@ def test_an_unknown_target_is_answered_with_the_nearest_and_all_names() -> None:
     assert all(name in message for name in ("Nearest: h100-sxm", "h200", "h100,", "sm_90"))
 
 
-@pytest.mark.parametrize("given", ["", "sm_", "sm_75", "sm_900", "tpu", "sm_90x"])
+@pytest.mark.parametrize("given", ["", "sm_", "sm_75", "sm_900", "sm_94", "gfx90a", "tpu", "sm_90x"])
 def test_what_the_catalogue_does_not_hold_is_refused(given: str) -> None:
     with pytest.raises(UnknownTarget):
         resolve_target(given)

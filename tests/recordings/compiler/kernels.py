@@ -1,4 +1,4 @@
-# pyright: basic, reportArgumentType=false, reportOptionalMemberAccess=false
+# pyright: basic, reportArgumentType=false, reportOptionalMemberAccess=false, reportGeneralTypeIssues=false
 # (Triton's own types don't pass the strict mode.)
 """Kernels beside the examples that `record.py` compiles, each for one shape of compiler output."""
 
@@ -93,3 +93,13 @@ def row_softmax(source_ptr, target_ptr, stride, width, BLOCK: tl.constexpr):
     # A reciprocal and a product instead of a division for each element.
     y = e * (1.0 / tl.sum(e, axis=0))
     tl.store(target_ptr + program * stride + columns, y.to(target_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def scalar_kernel(x_ptr, out_ptr, n, COUNT: tl.constexpr):
+    total = 0.0
+    for index in tl.static_range(COUNT):
+        total += tl.load(x_ptr + index * n)
+    offsets = tl.arange(0, 64)
+    for index in tl.static_range(COUNT):
+        tl.store(out_ptr + index * n + offsets, total + tl.load(x_ptr + index * n + 1) * offsets)

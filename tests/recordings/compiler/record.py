@@ -3,8 +3,8 @@
 """Writes the recordings of this folder anew: `python tests/recordings/compiler/record.py`.
 
 Compiles the examples and `kernels.py` with the installed Triton, on a machine with or without a GPU, and leaves
-NAME.ttgir, NAME.ptx and NAME.ptxas (the log of `ptxas -v`). Debug sections and the list of source positions at
-the end of a TTGIR file are dropped; `.file` keeps only the file's name.
+NAME.ttgir, NAME.ptx and NAME.ptxas (the log of `ptxas -v`), or for AMD's GPUs NAME.amdgcn. Debug sections and the list
+of source positions at the end of a TTGIR file are dropped; `.file` keeps only the file's name.
 """
 
 import importlib.util
@@ -66,11 +66,21 @@ def main():
     record("attention", None, "attention_kernel", ATTENTION, {"BLOCK": 64, "DIM": 64})
     two_kernels()
 
+    amd = {"capability": "gfx942", "keep": "ttgir amdgcn"}
+    block = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8}
+    record("matmul_gfx942", "matmul/candidate", matmul, MATMUL, block, **amd)
+    amd["keep"] = "amdgcn"
+    record("softmax_gfx942", "softmax/candidate", softmax, SOFTMAX, {"BLOCK": 1024}, **amd)
+    record("softmax_renamed_gfx942", None, "row_softmax", ROW_SOFTMAX, {"BLOCK": 1024}, **amd)
+    record("atomics_gfx942", None, "atomic_kernel", FLOATS, {"BLOCK": 1024}, **amd)
+    record("scalars_gfx942", None, "scalar_kernel", FLOATS, {"COUNT": 60}, num_warps=1, **amd)
+
 
 def record(
     name, example, function, signature, constants, *, aligned=None, capability=90, keep="ttgir ptx ptxas", **options
 ):
-    """`aligned`: the arguments that are divisible by 16, by default all; `keep`: the files wanted."""
+    """`aligned`: the arguments that are divisible by 16, by default all; `keep`: the files wanted; `capability`: or an
+    architecture of AMD's, for which tensors are taken to be below 2 GiB."""
     path = EXAMPLES / f"{example}.py" if example else HERE / "kernels.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
@@ -82,19 +92,35 @@ def record(
         constexprs=constants,
         attrs={
             (kernel.arg_names.index(arg),): [["tt.divisibility", 16]]
+            + [["tt.pointer_range", 32]] * (capability == "gfx942" and signature[arg][0] == "*")
             for arg in (signature if aligned is None else aligned)
         },
     )
-    asm = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm
-    ptx = re.sub(r"^\s*\.section\s+\.debug_\w+\s*\{[^}]*\}\n?", "", asm["ptx"], flags=re.MULTILINE)
-    ptx = re.sub(r'(\.file\s+\d+ ").*/', r"\1", ptx)
-    texts = {
-        "ptx": ptx,
-        "ttgir": re.sub(r"^#loc\d* = .*\n", "", asm["ttgir"], flags=re.MULTILINE),
-        "ptxas": ptxas_log(asm["ptx"], capability),
-    }
+    if capability == "gfx942":
+        texts = amd_texts(triton.compile(source, target=GPUTarget("hip", capability, 64), options=options).asm)
+    else:
+        texts = nvidia_texts(
+            triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm, capability
+        )
     for suffix in keep.split():
         (HERE / f"{name}.{suffix}").write_text(texts[suffix])
+
+
+def nvidia_texts(asm, capability):
+    ptx = re.sub(r"^\s*\.section\s+\.debug_\w+\s*\{[^}]*\}\n?", "", asm["ptx"], flags=re.MULTILINE)
+    ptx = re.sub(r'(\.file\s+\d+ ").*/', r"\1", ptx)
+    return {"ptx": ptx, "ttgir": without_locations(asm["ttgir"]), "ptxas": ptxas_log(asm["ptx"], capability)}
+
+
+def amd_texts(asm):
+    # Behind the debug sections come more sections, or the metadata.
+    debug = r"^\s*\.section\s+\.debug_.*?(?=^\s*\.(?:section|amdgpu_metadata))"
+    amdgcn = re.sub(debug, "", asm["amdgcn"], flags=re.MULTILINE | re.DOTALL)
+    return {"amdgcn": re.sub(r'(\.file\s+\d+ ").*/', r"\1", amdgcn), "ttgir": without_locations(asm["ttgir"])}
+
+
+def without_locations(ttgir):
+    return re.sub(r"^#loc\d* = .*\n", "", ttgir, flags=re.MULTILINE)
 
 
 def two_kernels():
