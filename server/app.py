@@ -21,6 +21,7 @@ from .tools.parameters import (
     Against,
     Cache,
     Cases,
+    Compared,
     Kernel,
     OptionalBaseline,
     OptionalTask,
@@ -166,11 +167,19 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
                 "1 s a distinct kernel. Default: false."
             ),
         ] = False,
+        compare: Compared = None,
     ) -> Annotated[CallToolResult, compile_report.CompileResult]:
         return await respond(
             compile_report.CompileResult,
             lambda: compile_kernel.compile_kernel(
-                services, _progress(context), kernel=kernel, task=task, target=target, cases=cases, explain=explain
+                services,
+                _progress(context),
+                kernel=kernel,
+                task=task,
+                target=target,
+                cases=cases,
+                explain=explain,
+                compare=compare,
             ),
             turn=services.evaluations,
         )

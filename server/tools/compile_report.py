@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from ...profiling.compiler.compare import LaunchChange, in_words
 from ...profiling.compiler.details import Place
 from ...profiling.compiler.launch import LaunchFacts
 from ...profiling.compiler.observations import Observation
@@ -25,6 +26,7 @@ REMARKS_SHOWN: Final = 5
 REMARKS_NAMED: Final = 3
 KINDS_NAMED: Final = 5
 OBSERVATIONS_SHOWN: Final = 8
+CHANGES_SHOWN: Final = 4
 MESSAGE_SHOWN: Final = 180
 """Characters of an exception in a note."""
 ARGUMENTS_SHOWN: Final = 12
@@ -84,6 +86,12 @@ class CompileResult(Result):
     observations: list[LaunchObservation] = []
     explained: list[ExplainedCode] = []
     """With explain=true: the first three distinct machine codes, the autotuner's trials and small cases apart."""
+    compared_with: str | None = None
+    """The other kernel file, where one was given and compiled."""
+    changes: list[LaunchChange] = []
+    """What differs from it, launch by launch; the autotuner's trials and small cases apart."""
+    changes_omitted: int = 0
+    """Further launches that were compared and are not listed."""
     notes: list[str] = []
     """What a reader of the launches must know, such as the line at which the file failed after them."""
 
@@ -137,6 +145,21 @@ def unexplained(failure: Stopped) -> str:
     return line(f"explain: nothing beyond the launches was found out ({failure.kind}: {_message(failure)}).")
 
 
+def uncompared(failure: Stopped, name: str) -> str:
+    """Why there is nothing to compare with, as a note."""
+    where = "" if failure.problem.line is None else f" at line {failure.problem.line}"
+    return line(f"compare: {name} could not be compiled{where} ({failure.kind}: {_message(failure)}).")
+
+
+def comparison(name: str, changes: list[LaunchChange], total: int) -> list[str]:
+    """What differs from another file, in a few lines."""
+    lines = [f"Compared with {name} (before -> after):"]
+    lines += [f"~ {text}" if not text.startswith(" ") else text for change in changes for text in in_words(change)]
+    if total > len(changes):
+        lines.append(f"~ {total - len(changes)} more, not shown; cases=[...] chooses")
+    return lines
+
+
 def summary(
     goal: Target,
     shown: list[Launch],
@@ -164,8 +187,10 @@ def summary(
     return "\n".join(lines)
 
 
-def next_step(observations: list[LaunchObservation]) -> str:
-    """What to do with the result."""
+def next_step(observations: list[LaunchObservation], *, unchanged: bool = False) -> str:
+    """What to do with the result; `unchanged`: all machine code is that of the file that it was compared with."""
+    if unchanged:
+        return "The machine code is the same: this edit changed nothing. Try another one before you time it."
     if observations:
         return f"Address {observations[0].id} first, compile again to see that it went, then run_correctness."
     return "Check it with run_correctness, then time it with benchmark."

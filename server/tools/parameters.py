@@ -34,6 +34,13 @@ OptionalBaseline = Annotated[
     str | None,
     Field(description="Kernel file to compare with: a path or Python source, with the same entry. Default: none."),
 ]
+Compared = Annotated[
+    str | None,
+    Field(
+        description="Another kernel file, such as the baseline: a path or Python source. It is compiled too, and "
+        "changes[] tells what differs. Default: none."
+    ),
+]
 Cases = Annotated[
     list[str] | None,
     Field(description="Names of the task's cases to use, such as ['train']. Default: all that apply."),
