@@ -52,7 +52,7 @@ def _rule(pattern: str, id: str, meaning: str) -> _Rule:
 RULES: Final = (
     _rule(r"MMA version 3 acceleration not applied", "wgmma-rejected",
           "This dot does not use Hopper's wgmma: it needs num_warps a multiple of 4, M of at least 64, N a multiple "
-          "of 8, and operands of 16 or 8 bits (or fp32 as tf32)."),
+          "of 8 (of 16 with Triton 3.5 to 3.7), and operands of 16 or 8 bits (or fp32 as tf32)."),
     _rule(r"failed to partition the function into warp-specialized code", "warp-specialization-failed",
           "The loop was left without warp specialization."),
     _rule(r"partition not possible|Partition not available", "data-partition-failed",
@@ -90,7 +90,7 @@ RULES: Final = (
           "The loop can't be pipelined as it is written."),
     _rule(r"capturing tensor values into warp partitions", "tensor-captured",
           "Values in registers cross from one warp group to another, through shared memory."),
-    _rule(r"tensor descriptor block and tensor types must match", "descriptor-type-mismatch",
+    _rule(r"descriptor block and tensor (?:types must match|must have the same number)", "descriptor-type-mismatch",
           "The store through the descriptor is split."),
 )  # fmt: skip
 _UNINTERESTING = re.compile(

@@ -75,6 +75,15 @@ def test_what_keeps_a_dot_from_overlapping_is_told(id_and_text: tuple[str, str])
     assert found.meaning is not None
 
 
+@pytest.mark.parametrize("text", [
+    "tensor descriptor block and tensor types must match",
+    "descriptor block and tensor must have the same number of elements",
+])  # fmt: skip
+def test_texts_of_several_versions_mean_the_same(text: str) -> None:
+    (found,) = parse([f"/tmp/x/kernel.py:7:1: error: {text}"], "kernel.py")
+    assert (found.id, found.line) == ("descriptor-type-mismatch", 7)
+
+
 def test_however_much_is_said_little_is_told() -> None:
     endless = [f"/tmp/x/kernel.py:{line}:1: remark: {'x' * 100_000} {line}" for line in range(1, 500)]
     found = parse(endless, "kernel.py")
