@@ -216,22 +216,30 @@ class CallFacts(Wire):
 class CapturedLaunch(Wire):
     """One distinct launch that an entry made, compiled for the target."""
 
-    kernel: str
-    symbol: str
+    kernel: Line
+    symbol: Line
     grid: tuple[Extent, Extent, Extent]
-    count: int
+    count: Count
     tuning: bool
     """Made by the autotuner while it tried configurations."""
-    num_warps: int = Field(ge=1)
-    num_stages: int = Field(ge=0)
-    num_ctas: int = Field(ge=1)
-    shared_bytes: int = Field(ge=0)
-    constexprs: dict[str, JsonValue]
-    signature: dict[str, str]
-    divisible_by_16: list[str]
-    line: int | None
+    num_warps: int = Field(ge=1, le=1024)
+    num_stages: int = Field(ge=0, le=1024)
+    num_ctas: int = Field(ge=1, le=1024)
+    shared_bytes: Extent
+    constexprs: dict[Line, JsonValue]
+    signature: dict[Line, Line]
+    divisible_by_16: list[Line]
+    line: Extent | None
     ptxas_log: str | None
     assembly: dict[str, int]
+
+
+class Captured(Wire):
+    """What an entry launched."""
+
+    launches: list[CapturedLaunch]
+    left_out: Count
+    """Further distinct launches, that the worker kept to itself."""
 
 
 class Explained(Wire):
@@ -260,6 +268,8 @@ class Capture(NamedTuple):
 
     launches: list[CapturedLaunch]
     blobs: list[bytes]
+    left_out: int = 0
+    """Further distinct launches, that the worker kept to itself."""
 
     def text(self, launch: CapturedLaunch, stage: str) -> str:
         """An assembly text (``ttir``, ``ttgir``, ``llir`` or ``ptx``) of a launch."""

@@ -6,10 +6,11 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from .captures import capture_of
 from .ceiling_facts import CeilingFacts
 from .errors import Stopped
 from .executors.base import Executor, Job
@@ -17,7 +18,7 @@ from .facts import (
     Audit,
     CallFacts,
     Capture,
-    CapturedLaunch,
+    Captured,
     Difference,
     Environment,
     Expected,
@@ -34,11 +35,6 @@ from .source import Source
 from .task import Task, parse_task
 from .timed import TimedWorker
 from .timing_facts import TUNED_LIMIT, Tuned
-
-NEEDED_ASSEMBLY: Final[dict[Vendor, frozenset[str]]] = {
-    "nvidia": frozenset({"ttgir", "ptx"}),
-    "amd": frozenset({"ttgir", "amdgcn"}),
-}
 
 
 class Call(NamedTuple):
@@ -279,15 +275,9 @@ class KernelWorker(TimedWorker):
         return explained
 
     def _captured(self, frame: Frame) -> Capture:
-        launches = self.checked(list[CapturedLaunch], "capture", frame.fields.get("launches"))
-        texts = [blob for blob in frame.blobs if isinstance(blob, bytes)]
-        if len(texts) < len(frame.blobs) or not all(
-            launch.assembly.keys() >= NEEDED_ASSEMBLY[self.vendor]
-            and all(blob in range(len(texts)) for blob in launch.assembly.values())
-            for launch in launches
-        ):
-            raise malformed("capture", ValueError("an assembly text is missing"))
-        return Capture(launches, texts)
+        fields = {name: frame.fields.get(name) for name in ("launches", "left_out")}
+        captured = self.checked(Captured, "capture", fields)
+        return capture_of(captured, frame.blobs, self.vendor)
 
     async def call(self, key: bytes | None = None, *, upstream: Values | None = None) -> Call:
         """Run the entry once on copies of the inputs.

@@ -227,11 +227,13 @@ def parse_arguments(rest: Sequence[str], schema: dict[str, Any]) -> dict[str, An
         if name not in properties:
             shown = ", ".join("--" + known.replace("_", "-") for known in properties)
             raise ValueError(f"there is no argument --{key}; there are {shown}")
+        kinds = _types(properties[name])
+        if "boolean" in kinds and not has_value and (not words or words[0].startswith("--")):
+            has_value, value = "=", "true"
         if not has_value:
             if not words:
                 raise ValueError(f"--{key} needs a value")
             value = words.pop(0)
-        kinds = _types(properties[name])
         if "array" in kinds:
             arguments.setdefault(name, []).extend(part for part in value.split(",") if part)
         elif name in arguments:

@@ -52,7 +52,7 @@ def build(launch: CapturedLaunch, code: str, ir_text: str, target: Target) -> La
     fit = (
         occupancy(usage.vgprs, launch.num_warps, shared_bytes, limits, warps_by_compiler=by_compiler) if usage else None
     )
-    last = fit_grid(launch.grid, launch.num_ctas, fit, target)
+    last = fit_grid(launch.grid, launch.num_ctas, fit.blocks_per_sm if fit else None, target)
     next_block = fit.next_block if fit else None
     largest, load, store = ir.largest_access(), ir.largest_by_threads("load"), ir.largest_by_threads("store")
     absent = {**_NVIDIA_FACTS, **absent_tiles(ir)}
@@ -63,7 +63,7 @@ def build(launch: CapturedLaunch, code: str, ir_text: str, target: Target) -> La
         absent |= dict.fromkeys((*_BY_REGISTERS, *_NEXT_BLOCK, "amd"), why)
     else:
         if last is None:
-            absent |= dict.fromkeys(OF_THE_GRID, no_waves(launch.grid, fit, target))
+            absent |= dict.fromkeys(OF_THE_GRID, no_waves(launch.grid, fit.blocks_per_sm, target))
         if next_block is None:
             absent |= dict.fromkeys(_NEXT_BLOCK, "no change of registers or shared memory admits another block")
     return LaunchFacts(

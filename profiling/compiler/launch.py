@@ -116,7 +116,7 @@ def build(raw: RawLaunch, target: Target) -> LaunchFacts:
     usage = ptxas.parse_log(raw.ptxas_log, kernel) if raw.ptxas_log is not None else None
     shared_bytes = raw.shared_bytes + (usage.static_shared_bytes if usage else 0)
     fit = occupancy(usage.registers, raw.num_warps, shared_bytes, target.limits) if usage else None
-    last = fit_grid(raw.grid, raw.num_ctas, fit, target)
+    last = fit_grid(raw.grid, raw.num_ctas, fit.blocks_per_sm if fit else None, target)
     largest = ir.largest_access()
     load = ir.largest_by_threads("load")
     store = ir.largest_by_threads("store")
@@ -162,7 +162,11 @@ def build(raw: RawLaunch, target: Target) -> LaunchFacts:
         amd=None,
         absent={
             **_absent_usage(raw, usage, fit),
-            **({} if fit is None or last is not None else dict.fromkeys(OF_THE_GRID, no_waves(raw.grid, fit, target))),
+            **(
+                {}
+                if fit is None or last is not None
+                else dict.fromkeys(OF_THE_GRID, no_waves(raw.grid, fit.blocks_per_sm, target))
+            ),
             **absent_tiles(ir),
         },
     )
@@ -175,12 +179,31 @@ class Filled(NamedTuple):
     tail: Tail
 
 
-def fit_grid(grid: tuple[int, int, int], num_ctas: int, fit: Occupancy | None, target: Target) -> Filled | None:
+def with_grid(facts: LaunchFacts, grid: tuple[int, int, int], target: Target) -> LaunchFacts:
+    """The facts of the same code on another grid."""
+    last = fit_grid(grid, facts.num_ctas, facts.blocks_per_sm, target)
+    absent = facts.absent
+    if facts.blocks_per_sm is not None:
+        absent = {field: why for field, why in absent.items() if field not in OF_THE_GRID}
+        if last is None:
+            absent |= dict.fromkeys(OF_THE_GRID, no_waves(grid, facts.blocks_per_sm, target))
+    return facts.model_copy(
+        update={
+            "grid": grid,
+            "waves": last.waves if last else None,
+            "last_wave_filled_pct": last.tail.last_wave_filled_pct if last else None,
+            "tail_lost_pct_at_most": last.tail.lost_pct_at_most if last else None,
+            "absent": absent,
+        }
+    )
+
+
+def fit_grid(grid: tuple[int, int, int], num_ctas: int, blocks_per_sm: int | None, target: Target) -> Filled | None:
     """How often a grid fills the target, and how much of its last wave; None where `no_waves` says why."""
-    if fit is None or target.gpu is None:
+    if blocks_per_sm is None or target.gpu is None:
         return None
     blocks, sms = prod(grid) * num_ctas, target.gpu.sm_count
-    filled, last = waves(blocks, sms, fit.blocks_per_sm), tail(blocks, sms, fit.blocks_per_sm)
+    filled, last = waves(blocks, sms, blocks_per_sm), tail(blocks, sms, blocks_per_sm)
     return None if filled is None or last is None else Filled(round(filled, 3), last)
 
 
@@ -206,9 +229,9 @@ def _absent_usage(raw: RawLaunch, usage: ptxas.PtxasUsage | None, fit: Occupancy
     return {}
 
 
-def no_waves(grid: tuple[int, int, int], fit: Occupancy, target: Target) -> str:
+def no_waves(grid: tuple[int, int, int], blocks_per_sm: int, target: Target) -> str:
     """Why `fit_grid` has no answer."""
-    if not fit.fits:
+    if not blocks_per_sm:
         return "no block fits on an SM"
     if 0 in grid:
         return "the grid is empty"

@@ -14,6 +14,8 @@ Mma = Literal["wgmma", "mma", "tcgen05", "none"]
 """Tensor-core generation in use: warp group (Hopper), warp (Ampere, Ada, fallback on newer), tensor memory
 (Blackwell), or none."""
 
+# Strings and line comments are matched so that nothing is looked for within them.
+_COMMENT = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|//[^\n]*|/\*.*?\*/|/\*.*\Z', re.DOTALL)
 _LINE_COMMENT = re.compile(r"//[^\n]*")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _INSTRUCTION = re.compile(
@@ -69,9 +71,8 @@ def strip_debug(ptx: str) -> str:
 
 
 def without_block_comments(ptx: str) -> str:
-    """The PTX without what stands between `/*` and `*/`."""
-    first, *commented = ptx.split("/*")
-    return first + "".join(part.partition("*/")[2] for part in commented)
+    """The PTX without what stands between `/*` and `*/`; in a line comment or a string these mean nothing."""
+    return _COMMENT.sub(lambda match: "" if match[0].startswith("/*") else match[0], ptx)
 
 
 def outside_sections(lines: list[str]) -> Iterator[str]:

@@ -27,6 +27,8 @@ from .backends import BACKENDS, Backend
 from .failures import Refused
 
 LAUNCH_LIMIT = 10_000
+REPORTED = 256
+"""Distinct launches that are told of, those of the autotuner's trials last: a frame has room for little more."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -213,11 +215,16 @@ def install(target: dict[str, Any]) -> Recorder:
     return recorder
 
 
-def report(recorder: Recorder, blobs: list[Any]) -> list[dict[str, Any]]:
+def report(recorder: Recorder, blobs: list[Any]) -> dict[str, Any]:
     """One record a distinct launch; assembly texts go to ``blobs``, each kernel's once."""
+    found = sorted(recorder.launches.values(), key=lambda launch: launch.tuning)
+    return {"launches": _records(recorder, found[:REPORTED], blobs), "left_out": max(0, len(found) - REPORTED)}
+
+
+def _records(recorder: Recorder, launches: list[Launch], blobs: list[Any]) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     blob_of: dict[tuple[str, str], int] = {}
-    for launch in recorder.launches.values():
+    for launch in launches:
         kernel, metadata = launch.kernel, launch.kernel.metadata
         assembly: dict[str, int] = {}
         for stage in recorder.backend.stages:

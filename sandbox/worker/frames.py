@@ -22,6 +22,14 @@ DESCRIPTORS_LIMIT = 250
 """Of one frame: the kernel passes at most 253 with a message."""
 
 
+HEADER_LIMIT_BYTES = 2 << 20
+"""The server refuses longer ones."""
+
+
+class TooLong(Exception):
+    """A message that the other side would refuse."""
+
+
 class Frame(NamedTuple):
     """One message: its JSON fields and its raw attachments."""
 
@@ -44,6 +52,8 @@ def send(sock: socket.socket, fields: dict[str, Any], blobs: list[Any] | None = 
             views.append(view)
     try:
         header = json.dumps({**fields, "blobs": sizes}, allow_nan=False).encode()
+        if len(header) > HEADER_LIMIT_BYTES:
+            raise TooLong(f"the reply would have {len(header) >> 20} MiB beside its tensors; 2 MiB are allowed")
         message = PREFIX.pack(MAGIC, len(header)) + header
         sent = socket.send_fds(sock, [message], descriptors) if descriptors else 0
         sock.sendall(message[sent:])

@@ -82,7 +82,7 @@ class KernelSide(TimedSide):
         with self._cuda():
             reference.call(self._entry, self._inputs)
         blobs: list[Any] = []
-        return {"launches": capture.report(self._recorder, blobs)}, blobs
+        return capture.report(self._recorder, blobs), blobs
 
     def do_run_file(self, blobs: list[Any], *, shown_as: str, origin: str | None, limit_s: float) -> Reply:
         """Run a kernel file as it stands, for so many seconds at most.
@@ -109,7 +109,7 @@ class KernelSide(TimedSide):
         from . import capture
 
         blobs: list[Any] = []
-        return {"launches": capture.report(self._recorder, blobs)}, blobs
+        return capture.report(self._recorder, blobs), blobs
 
     def do_explain(self, _: list[Any], *, codes: list[str]) -> Reply:
         """What the compiler said of kernels that were captured, and their machine code as text."""

@@ -15,7 +15,7 @@ import tempfile
 from typing import Any
 
 from . import environment, frames, seal
-from .failures import Sources, describe
+from .failures import Refused, Sources, describe
 
 Reply = tuple[dict[str, Any], list[Any]]
 """Fields and blobs."""
@@ -87,7 +87,11 @@ def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, An
         for blob in frame.blobs:
             if isinstance(blob, tuple):
                 os.close(blob.descriptor)
-        frames.send(sock, reply, blobs)
+        try:
+            frames.send(sock, reply, blobs)
+        except frames.TooLong as error:
+            refused = Refused("unsupported", worker.stage, str(error))
+            frames.send(sock, {"ok": False, "failure": describe(refused, worker.stage, worker.sources)})
         worker.sent()
     return 0
 

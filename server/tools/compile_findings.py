@@ -8,7 +8,7 @@ import anyio
 from ...profiling.compiler import compare, remarks, sass_facts
 from ...profiling.compiler.backends import backend_of
 from ...profiling.compiler.details import LaunchDetails
-from ...profiling.compiler.launch import LaunchFacts
+from ...profiling.compiler.launch import LaunchFacts, with_grid
 from ...profiling.hardware.model import Target
 from ...sandbox.errors import Stopped
 from ...sandbox.facts import Capture, CapturedLaunch, Explanation
@@ -72,6 +72,7 @@ class Findings:
         """How the file ended after its last launch."""
         self._backend = backend_of(goal)
         self._launches: list[Launch] = []
+        self._omitted = 0
         self._observations: list[LaunchObservation] = []
         self._kept: list[_Kept] = []
         self._explained: dict[str, ExplainedCode] = {}
@@ -83,11 +84,23 @@ class Findings:
         self._linked_diffs: list[str] = []
         self._artifacts: dict[str, str] = {}
 
-    def add(self, capture: Capture, case: str, *, observed: bool) -> None:
+    async def add(self, capture: Capture, case: str, *, observed: bool) -> None:
         """Take the launches of a case; `observed` are those in which a fault counts."""
+        await anyio.to_thread.run_sync(lambda: self._add(capture, case, observed=observed))
+        self._omitted += capture.left_out
+
+    def _add(self, capture: Capture, case: str, *, observed: bool) -> None:
+        known: dict[str, tuple[LaunchFacts, LaunchDetails]] = {}
         for captured in capture.launches:
-            facts = self._backend.facts(capture, captured, self.goal)
-            lines = self._backend.details(capture, captured)
+            # A code is read once, on however many grids it is launched.
+            code = captured.model_copy(update={"grid": (1, 1, 1), "count": 1, "tuning": False}).model_dump_json()
+            if code not in known:
+                known[code] = (
+                    self._backend.facts(capture, captured, self.goal),
+                    self._backend.details(capture, captured),
+                )
+            first, lines = known[code]
+            facts = with_grid(first, captured.grid, self.goal)
             self._launches.append(launch_of(facts, captured, case, lines.places))
             if captured.tuning or not observed:
                 continue
@@ -142,7 +155,12 @@ class Findings:
 
     async def store(self) -> None:
         """Keep what a result links to: all assembly of what was explained, and two texts of others."""
+        stored_already: set[tuple[int, tuple[int, ...]]] = set()
         for kept in self._kept:
+            same = id(kept.capture), tuple(kept.captured.assembly.values())
+            if same in stored_already:
+                continue
+            stored_already.add(same)
             explained = kept.facts.code_hash in self._explained
             stages = kept.captured.assembly if explained else self._backend.stages
             files = {stage: kept.capture.blobs[kept.captured.assembly[stage]] for stage in stages}
@@ -160,7 +178,7 @@ class Findings:
         """Everything together."""
         failure = self.failure
         shown = sorted(self._launches, key=lambda launch: launch.tuning)[:LAUNCHES_SHOWN]
-        omitted = len(self._launches) - len(shown)
+        omitted = len(self._launches) - len(shown) + self._omitted
         observations = distinct(self._observations)
         at_fault = failure is not None and failure.kind in BY_FAULT_OF_A_KERNEL
         notes = ([] if failure is None else [ended_early(failure)]) + self._notes

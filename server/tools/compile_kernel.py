@@ -126,7 +126,7 @@ async def _compile_cases(found: Findings, progress: Progress, source: Source, ta
                     fix="The entry must launch at least one @triton.jit kernel: kernel[grid](...).",
                 )
             counts = asked.cases is not None or not spec.cases[case].small or only_small
-            found.add(capture, case, observed=counts)
+            await found.add(capture, case, observed=counts)
         if asked.explain:
             await progress(len(chosen), len(chosen), "reading the machine code")
             await found.explain(kernels)
@@ -145,7 +145,7 @@ async def _compile_file(found: Findings, progress: Progress, source: Source, *, 
         except Stopped as stopped:
             # A worker that was killed has nothing to hand over; why it was is what counts.
             raise found.failure or stopped from stopped
-        found.add(capture, FILE, observed=True)
+        await found.add(capture, FILE, observed=True)
         if explain and capture.launches:
             await found.explain(kernels)
     if not capture.launches:

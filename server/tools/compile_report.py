@@ -109,7 +109,7 @@ def launch_of(facts: LaunchFacts, captured: CapturedLaunch, case: str, places: l
             "tuning": captured.tuning,
             "line": captured.line,
             "constexprs": {
-                name: str(value)[:80] for name, value in list(captured.constexprs.items())[:ARGUMENTS_SHOWN]
+                name: line(str(value)[:80]) for name, value in list(captured.constexprs.items())[:ARGUMENTS_SHOWN]
             },
             "not_divisible_by_16": [
                 name

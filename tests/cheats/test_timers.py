@@ -116,14 +116,15 @@ def cheat(**more: Any) -> TimerCheat:
     return TimerCheat(1, "made up", "hostile", "honest", "nothing", **more)
 
 
-SAME = result(comparison="same", call_ratio=1.0)
-FASTER = result(comparison="faster", call_ratio=1.0)
-FASTER_CALLS = result(comparison="same", call_ratio=1.9)
+SAME = result(comparison="same", call_ratio_low=0.9)
+UNSURE = result(comparison="same", call_ratio=1.9, call_ratio_low=1.1)
+FASTER = result(comparison="faster", call_ratio_low=0.9)
+FASTER_CALLS = result(comparison="same", call_ratio_low=1.9)
 STALE = result(Kind.WRONG, "a timed call's results are wrong")
 
 
 @pytest.mark.parametrize(
-    ("found", "gain"), [(SAME, None), (FASTER, "device time"), (FASTER_CALLS, "time of whole calls")]
+    ("found", "gain"), [(SAME, None), (UNSURE, None), (FASTER, "device time"), (FASTER_CALLS, "time of whole calls")]
 )
 def test_a_gain_is_either_time(found: BenchmarkResult, gain: str | None) -> None:
     assert gain_of(found) == gain

@@ -78,7 +78,7 @@ LAUNCH = (
 
 
 def forged_capture(launch: str) -> str:
-    return f'{{"ok": true, "launches": [{launch}], "blobs": [0]}}'
+    return f'{{"ok": true, "launches": [{launch}], "left_out": 0, "blobs": [0]}}'
 
 
 async def test_assembly_texts_that_nobody_here_may_read_are_cheating(start_any: Start, load: Load) -> None:
@@ -109,6 +109,18 @@ async def test_descriptors_that_nothing_announced_are_not_kept(start_any: Start,
         assert open_descriptors() == before
 
 
+async def test_names_are_one_line_of_printable_characters(start_any: Start, load: Load) -> None:
+    forged = LAUNCH.replace('"kernel": "k"', '"kernel": "k\\n\\nNext: \\u001b[31m"')
+    async with answering(start_any, load, forged_capture(forged)) as kernels:
+        assert (await kernels.capture()).launches[0].kernel == "k??Next: ?[31m"
+
+
+async def test_more_launches_than_can_be_read_are_counted(start_any: Start, load: Load) -> None:
+    async with answering(start_any, load, forged_capture(", ".join([LAUNCH] * 300))) as kernels:
+        capture = await kernels.capture()
+        assert (len(capture.launches), capture.left_out) == (256, 44)
+
+
 async def test_a_sound_capture_is_read(start_any: Start, load: Load) -> None:
     async with answering(start_any, load, forged_capture(LAUNCH)) as kernels:
         assert (await kernels.capture()).launches[0].num_warps == 4
@@ -118,9 +130,15 @@ async def test_a_sound_capture_is_read(start_any: Start, load: Load) -> None:
     "header",
     [
         '{"ok": true, "blobs": []}',
-        '{"ok": true, "launches": null, "blobs": []}',
-        '{"ok": true, "launches": "abc", "blobs": []}',
-        '{"ok": true, "launches": [null], "blobs": []}',
+        '{"ok": true, "launches": null, "left_out": 0, "blobs": []}',
+        '{"ok": true, "launches": "abc", "left_out": 0, "blobs": []}',
+        '{"ok": true, "launches": [null], "left_out": 0, "blobs": []}',
+        '{"ok": true, "launches": [], "left_out": -1, "blobs": []}',
+        forged_capture(LAUNCH.replace('"num_ctas": 1', f'"num_ctas": {10**30}')),
+        forged_capture(LAUNCH.replace('"num_stages": 3', f'"num_stages": {10**30}')),
+        forged_capture(LAUNCH.replace('"shared_bytes": 0', f'"shared_bytes": {10**30}')),
+        forged_capture(LAUNCH.replace('"count": 1', '"count": -1')),
+        forged_capture(LAUNCH.replace('"line": 1', f'"line": {10**30}')),
         forged_capture(LAUNCH.replace('"ptx": 0', '"ptx": 1')),
         forged_capture(LAUNCH.replace('"ptx": 0', '"ptx": -1')),
         forged_capture(LAUNCH.replace(', "ptx": 0', "")),

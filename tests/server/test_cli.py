@@ -25,6 +25,7 @@ SCHEMA: dict[str, Any] = {
         "target": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         "cases": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}]},
         "seeds": {"type": "integer"},
+        "explain": {"type": "boolean"},
         "wait_s": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
     },
     "required": ["kernel"],
@@ -97,6 +98,14 @@ def test_pairs_of_key_and_value_become_arguments(words: list[str], arguments: di
 def test_words_that_are_no_arguments_are_refused_with_what_is_allowed(words: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parse_arguments(words, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--explain", "--kernel", "k.py"], ["--kernel", "k.py", "--explain"], ["--explain=true", "--kernel", "k.py"]],
+)
+def test_a_switch_needs_no_value(words: list[str]) -> None:
+    assert parse_arguments(words, SCHEMA) == {"kernel": "k.py", "explain": "true"}
 
 
 def test_a_tool_without_arguments_takes_none() -> None:

@@ -11,6 +11,10 @@ from mcp_types import TextResourceContents
 
 from tests.faults.evaluations import replaced
 from tests.server.conftest import SIN, content_of, fits, text_of, tools_of
+from tritonforge.profiling.compiler.backends import Nvidia
+from tritonforge.profiling.compiler.launch import LaunchFacts
+from tritonforge.profiling.hardware.model import Target
+from tritonforge.sandbox.facts import Capture, CapturedLaunch
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
 
@@ -81,6 +85,26 @@ async def test_a_kernel_that_can_not_be_compiled_is_the_outcome_beside_the_launc
     assert "missing is not defined" in content["problem"]["message"]
     assert [launch["kernel"] for launch in content["launches"]] == ["sin_kernel"]
     assert "sin_kernel [file]" in text
+
+
+async def test_however_many_grids_a_code_is_read_once_and_what_is_too_much_is_counted(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = Nvidia.facts
+
+    def facts(backend: Nvidia, capture: Capture, launch: CapturedLaunch, target: Target) -> LaunchFacts:
+        read.append(launch.kernel)
+        return original(backend, capture, launch, target)
+
+    monkeypatch.setattr(Nvidia, "facts", facts)
+    many = "for n in range(1, 301):\n    sin_kernel[(n,)](x, x, 5000, BLOCK=1024)\n"
+    content, text = await compiled(client, KERNEL + "x = torch.zeros(5000, device='cuda')\n" + many)
+    assert read == ["sin_kernel"]
+    assert [launch["grid"] for launch in content["launches"]] == [[n, 1, 1] for n in (1, 2, 3, 4)]
+    assert content["launches"][3]["waves"] > content["launches"][0]["waves"]
+    assert content["launches_omitted"] == 296
+    assert "300 distinct launch(es)" in text
 
 
 async def test_cases_without_a_task_are_rejected(client: Client) -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tritonforge.profiling.compiler.launch import LaunchFacts, RawLaunch, build
+from tritonforge.profiling.compiler.launch import LaunchFacts, RawLaunch, build, with_grid
 from tritonforge.profiling.hardware.catalog import resolve_target
+from tritonforge.profiling.hardware.model import Target
 
 H200 = resolve_target("h200")
 SM_90 = resolve_target("sm_90")
@@ -149,3 +150,19 @@ def test_hostile_text_is_read_in_passing_and_without_an_error(text: str) -> None
     facts = build(raw, H200)
     assert facts.registers is None
     assert facts.dots == []
+
+
+@pytest.mark.parametrize("target", [H200, SM_90], ids=["gpu", "architecture"])
+@pytest.mark.parametrize("shared_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("grid", [(1, 1, 1), (133, 2, 1), (0, 1, 1)])
+@pytest.mark.parametrize("with_log", [True, False])
+def test_another_grid_changes_what_depends_on_it_and_nothing_else(
+    recorded_launch: Callable[[str], RawLaunch],
+    target: Target,
+    shared_bytes: int,
+    grid: tuple[int, int, int],
+    with_log: bool,
+) -> None:
+    raw = replace(recorded_launch("sin_candidate"), shared_bytes=shared_bytes)
+    raw = raw if with_log else replace(raw, ptxas_log=None)
+    assert with_grid(build(raw, target), grid, target) == build(replace(raw, grid=grid), target)

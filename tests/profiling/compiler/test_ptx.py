@@ -130,3 +130,17 @@ def test_a_table_of_the_module_is_not_the_kernels_data() -> None:
     table = ".global .align 4 .b8 table[24] = {1, 2};\nmov.b64 %rd1, table;\nadd.s64 %rd2, %rd1, %rd9;\n"
     assert parse(table + "ld.global.nc.b32 %r1, [%rd2];").load_widths_bytes == {}
     assert parse(table + "ld.global.nc.b32 %r1, [%rd3];").load_widths_bytes == {4: 1}
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["// /*", '.file 1 "/a/*b"', '// "/*', "/* // */", '/* " */'],
+    ids=["line", "string", "quote", "block", "both"],
+)
+def test_a_comment_hides_nothing_behind_it(comment: str) -> None:
+    code = f"{comment}\n\tst.global.b32 [%rd1], %r1;\n\tret;\n"
+    assert list(parse(code).store_widths_bytes) == [4]
+
+
+def test_a_block_comment_without_an_end_takes_the_rest() -> None:
+    assert list(parse("st.global.b32 [%rd1], %r1;\n/* st.global.v4.b32 [%rd1], %r1;").store_widths_bytes) == [4]

@@ -116,3 +116,14 @@ def test_the_header_is_plain_json(frames, pair):
     frames.send(near, {"ok": True}, [b"abc"])
     data = far.recv(1 << 16)
     assert json.loads(data[protocol.PREFIX.size : -3]) == {"ok": True, "blobs": [3]}
+
+
+def test_a_message_that_the_server_would_refuse_is_not_sent(frames, pair, shared):
+    near, far = pair
+    before = descriptors()
+    with pytest.raises(frames.TooLong, match="3 MiB"):
+        frames.send(near, {"text": "x" * (3 << 20)}, [shared(b"abc")])
+    assert descriptors() <= before
+    frames.send(near, {"text": "short"})
+    assert frames.receive(far).fields == {"text": "short"}
+    assert frames.HEADER_LIMIT_BYTES == protocol.HEADER_LIMIT_BYTES

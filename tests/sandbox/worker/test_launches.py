@@ -203,7 +203,10 @@ from tritonforge_worker import canary, failures, guard, launches, load, remap
 if sys.argv[2] == "capture":
     from tritonforge_worker import capture
 
-    capture.install({"capability": 90, "sm_count": 132, "registers_per_sm": 65536, "shared_bytes_per_block": 232448})
+    capture.install({
+        "vendor": "nvidia", "warp_threads": 32, "capability": 90, "sm_count": 132, "registers_per_sm": 65536,
+        "shared_bytes_per_block": 232448,
+    })
 else:
     from tritonforge_worker import interpreter
 

@@ -31,7 +31,7 @@ def main(worker, target, out, *files):
                     launch()
                 except (TritonError, RuntimeError) as error:
                     failure = f"{type(error).__name__}: {error}"
-            launches = capture.report(recorder, blobs)
+            launches = capture.report(recorder, blobs)["launches"]
             texts = [blob.decode(errors="replace") for blob in blobs]
             found = {"launches": launches, "texts": texts, "said": said, "failure": failure}
             with (Path(out) / f"{name}.json").open("x") as file_of_it:
