@@ -40,6 +40,11 @@ ADVICE = (
         "Read the assertion's text in the output.",
     ),
     Advice(
+        r"num_warps must be a power of 2",
+        "num_warps is the number of warps of a program: 1, 2, 4, 8, 16 or 32.",
+        "Launch with num_warps=4 or 8.",
+    ),
+    Advice(
         r"Shape element \d+ must be a power of 2|arange's range must be a power of 2|must be a power of 2",
         "tl.arange and block shapes need powers of two.",
         "Use triton.next_power_of_2 for the block and mask the tail.",

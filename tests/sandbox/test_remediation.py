@@ -120,6 +120,7 @@ def test_an_undefined_name_is_explained_as_triton_does_only_inside_a_kernel(base
         ("CUDA error: an illegal memory access was encountered", "Check offsets and masks"),
         ("CUDA error: misaligned address", "multiple_of"),
         ("CUDA error: device-side assert triggered", "assertion's text"),
+        ("AssertionError: num_warps must be a power of 2", "num_warps=4"),
         ("arange's range must be a power of 2", "next_power_of_2"),
         ("Shape element 0 must be a power of 2", "next_power_of_2"),
         ("Cannot make_shape_compatible: incompatible dimensions at index 0: 64 and 32", "[:, None]"),
