@@ -14,15 +14,17 @@ Rate = Annotated[float, Field(gt=0, le=1e18)]
 
 
 class CeilingFacts(Wire):
-    """The highest rates that the GPU reached with torch's own operations; null: see `absent`."""
+    """The highest rates that the GPU reached with operations of torch's and kernels of ours; null: see `absent`."""
 
     read_bytes_per_s: Rate | None = None
     """Reading device memory, with hardly anything written."""
     copy_bytes_per_s: Rate | None = None
     """As many bytes read as written; both count."""
     write_bytes_per_s: Rate | None = None
+    l2_read_bytes_per_s: Rate | None = None
+    """Reading what lies in L2, past L1."""
     fp32_flops_per_s: Rate | None = None
-    """Matrix products outside the tensor cores."""
+    """Outside the tensor cores: the higher of matrix products and chains of fused multiply-adds (FMA)."""
     tf32_flops_per_s: Rate | None = None
     bf16_flops_per_s: Rate | None = None
     """The same pipe as FP16."""

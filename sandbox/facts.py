@@ -284,6 +284,12 @@ class GpuFacts(Wire):
     sm_count: int
     memory_bytes: int
     l2_bytes: int
+    shared_bytes_per_sm: int | None = None
+    shared_bytes_per_block: int | None = None
+    """The most that a block can have."""
+    registers_per_sm: int | None = None
+    threads_per_sm: int | None = None
+    warp_threads: int | None = None
     cuda: str | None
     device_count: int
 

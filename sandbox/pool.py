@@ -12,6 +12,7 @@ from .errors import Stopped
 from .process import WorkerProcess
 
 Starter = Callable[[], Awaitable[WorkerProcess]]
+Finisher = Callable[[WorkerProcess], Awaitable[None]]
 
 
 class Gate:
@@ -65,8 +66,19 @@ class Gate:
 class Pool:
     """Keeps `size` spares ready while it is in use, and none when it has been idle for long."""
 
-    def __init__(self, start: Starter, *, size: int, gate: Gate | None, tasks: TaskGroup) -> None:
+    def __init__(
+        self, start: Starter, *, size: int, gate: Gate | None, tasks: TaskGroup, finish: Finisher | None = None
+    ) -> None:
+        """
+        Args:
+            start: makes a spare.
+            size: how many wait.
+            gate: of the device that making a spare disturbs.
+            tasks: what spares are made in.
+            finish: what is left to do when a spare was started; then that alone waits for the gate.
+        """
         self._start = start
+        self._finish = finish
         self._size = size
         self._gate = gate
         self._tasks = tasks
@@ -84,6 +96,11 @@ class Pool:
     def ready(self) -> int:
         """Spares that wait."""
         return len(self._ready)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the spares that wait."""
+        return [spare.handle.pid for spare in self._ready]
 
     @property
     def busy(self) -> bool:
@@ -200,13 +217,22 @@ class Pool:
         if self._gate is None:
             self._ready.append(await self._start())
             return
-        async with self._gate.making(self._is_waited_for):
-            self._underway += 1
-            try:
-                # In one step from underway to ready: in between, the gate would let another through.
-                self._ready.append(await self._start())
-            finally:
-                self._underway -= 1
+        started = None if self._finish is None else await self._start()
+        try:
+            async with self._gate.making(self._is_waited_for):
+                self._underway += 1
+                try:
+                    spare = started or await self._start()
+                    if self._finish is not None:
+                        await self._finish(spare)
+                    # In one step from underway to ready: in between, the gate would let another through.
+                    self._ready.append(spare)
+                finally:
+                    self._underway -= 1
+        except BaseException:
+            if started is not None:
+                await started.discard()
+            raise
 
     def _is_waited_for(self) -> bool:
         """Whether more wait than spares are ready or underway."""

@@ -73,11 +73,19 @@ class OutputTail:
         with contextlib.suppress(OSError):
             while True:
                 await anyio.wait_readable(descriptor)
-                chunk = os.read(descriptor, protocol.CHUNK_BYTES)
-                if not chunk:
+                if not self.read(descriptor):
                     return
-                self.total_bytes += len(chunk)
-                self._tail = (self._tail + chunk)[-self._limit :]
+
+    def read(self, descriptor: int) -> bool:
+        """Take what is there, up to a chunk, without waiting; whether there may be more.
+
+        Raises:
+            OSError: the descriptor is closed; BlockingIOError: there is nothing by now.
+        """
+        chunk = os.read(descriptor, protocol.CHUNK_BYTES)
+        self.total_bytes += len(chunk)
+        self._tail = (self._tail + chunk)[-self._limit :]
+        return bool(chunk)
 
     def text(self) -> str:
         """The tail as text, with a note of what was cut."""
@@ -110,6 +118,8 @@ class WorkerProcess:
         """A request that was not answered in time; it answers no other."""
         self.gpu_memory: Callable[[set[int]], int | None] | None = None
         """Tells how much GPU memory these processes have, in bytes; None where that can't be told."""
+        self.folder: Path | None = None
+        """A folder of this side's that a worker started by itself can write to; it is gone with the worker."""
         self.harmed = False
         """It died, hung, or broke its CUDA context: the device deserves a look before the next one uses it."""
 
@@ -297,6 +307,10 @@ class WorkerProcess:
     async def _last_words(self) -> str:
         """The output, after the drains have had a turn to read what is still in the pipes."""
         await anyio.sleep(0.05)
+        for tail, descriptor in ((self.stdout, self.handle.stdout), (self.stderr, self.handle.stderr)):
+            # Nobody drains what is only being made ready.
+            with contextlib.suppress(OSError):
+                tail.read(descriptor)
         return self.output()
 
 

@@ -268,7 +268,13 @@ _OPERATIONS = {
     "judge_outputs": Operation("compare", "the comparison of a timed call's results"),
     "time_reference": Operation("reference", "getting the reference ready to be timed"),
     "ceilings": Operation("environment", "measuring what the GPU reaches"),
+    "warm_up": Operation("environment", "opening the GPU"),
+    "probe_profile": Operation("profile", "the profiled run of a known kernel"),
     "profile": Operation("profile", "the profiled call"),
+    "profile_file": Operation("profile", "the profiled run of the file"),
+    "count": Operation("profile", "the counted calls"),
+    "load_reader": Operation("profile", "getting ready to read the profiler's report"),
+    "read_report": Operation("profile", "reading the profiler's report"),
 }
 _TIMEOUT_CAUSES = {
     "load_kernel": "Code at module level that does not end.",

@@ -6,7 +6,7 @@ kernel's worker gets input bytes and gives back bytes, launches and samples. Nei
 
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -85,9 +85,14 @@ class TaskWorker(TimedWorker):
         slacks: Mapping[str, float] | None = None,
         *,
         slot: int = 0,
+        contents: Literal["real", "repeated"] = "real",
     ) -> Values:
-        """Fresh inputs of a case; the task's worker keeps them, with what belongs to them, in one of two slots."""
-        return values_of(await self._make("make_inputs", case, seed, variant, scale, layout, slacks, slot))
+        """Fresh inputs of a case; the task's worker keeps them, with what belongs to them, in one of two slots.
+
+        With repeated contents, made in a fraction of the time, large random tensors hold a block of values over and
+        over: for a capture, which needs their form. No result may be judged and nothing timed on such inputs.
+        """
+        return values_of(await self._make("make_inputs", case, seed, variant, scale, layout, slacks, slot, contents))
 
     async def make_and_expect(
         self,
@@ -114,6 +119,7 @@ class TaskWorker(TimedWorker):
         layout: str,
         slacks: Mapping[str, float] | None,
         slot: int,
+        contents: Literal["real", "repeated"] = "real",
     ) -> Frame:
         return await self.process.request(
             operation,
@@ -124,6 +130,7 @@ class TaskWorker(TimedWorker):
             layout=layout,
             slacks=dict(slacks or {}),
             slot=slot,
+            contents=contents,
         )
 
     async def work(self, case: str) -> dict[str, float] | None:
@@ -318,6 +325,11 @@ class KernelWorker(TimedWorker):
     async def profile(self) -> None:
         """One call inside the range ``BIG_OP``."""
         await self.process.request("profile")
+
+    async def profile_file(self, source: Source, *, limit_s: float) -> None:
+        """Run a kernel file as it stands inside the range ``BIG_OP``, stopped by the worker after so many seconds."""
+        fields: dict[str, Any] = {"shown_as": source.shown_as, "origin": source.origin, "limit_s": limit_s}
+        await self.process.request("profile_file", [source.text.encode()], **fields)
 
 
 class ReplayWorker(TimedWorker):

@@ -16,15 +16,30 @@ from . import prompt_registry, resources
 from .results import respond
 from .services import Services
 from .settings import Settings
-from .tools import benchmark, compile_kernel, compile_report, hardware_spec, profile_ncu, run_correctness
+from .tools import (
+    benchmark,
+    compile_kernel,
+    compile_report,
+    hardware_spec,
+    profile_ncu,
+    profile_report,
+    run_correctness,
+)
 from .tools.parameters import (
     Against,
     Cache,
     Cases,
     Compared,
+    Detail,
     Kernel,
+    KernelNames,
+    Launches,
+    MetricNames,
     OptionalBaseline,
     OptionalTask,
+    ProfileCompared,
+    ProfiledCases,
+    ProfileLevel,
     Progress,
     TargetName,
     TaskFile,
@@ -140,11 +155,25 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
         meta={"anthropic/alwaysLoad": True},
     )
     async def _hardware_spec(  # pyright: ignore[reportUnusedFunction]
-        context: Context[Any, Any], target: TargetName = None
+        context: Context[Any, Any],
+        target: TargetName = None,
+        measure: Annotated[
+            bool,
+            Field(
+                description="Measure anew what this machine's GPU reaches, and keep it. Under 20 s; needs a GPU. "
+                "Default: false."
+            ),
+        ] = False,
+        detail: Annotated[
+            bool,
+            Field(description="Add the whole data sheet, the limits of an SM and live values. Default: false."),
+        ] = False,
     ) -> Annotated[CallToolResult, hardware_spec.HardwareResult]:
         return await respond(
             hardware_spec.HardwareResult,
-            lambda: hardware_spec.hardware_spec(services, _progress(context), target=target),
+            lambda: hardware_spec.hardware_spec(
+                services, _progress(context), target=target, measure=measure, detail=detail
+            ),
         )
 
     @server.tool(
@@ -266,11 +295,29 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
     async def _profile_ncu(  # pyright: ignore[reportUnusedFunction]
         context: Context[Any, Any],
         kernel: Kernel,
-        task: TaskFile,
-        cases: Cases = None,
-    ) -> Annotated[CallToolResult, profile_ncu.ProfileResult]:
+        task: OptionalTask = None,
+        cases: ProfiledCases = None,
+        level: ProfileLevel = "standard",
+        metrics: MetricNames = None,
+        kernel_names: KernelNames = None,
+        launches: Launches = profile_ncu.LAUNCHES,
+        compare: ProfileCompared = None,
+        detail: Detail = False,
+    ) -> Annotated[CallToolResult, profile_report.ProfileResult]:
         return await respond(
-            profile_ncu.ProfileResult,
-            lambda: profile_ncu.profile_ncu(services, _progress(context), kernel=kernel, task=task, cases=cases),
+            profile_report.ProfileResult,
+            lambda: profile_ncu.profile_ncu(
+                services,
+                _progress(context),
+                kernel=kernel,
+                task=task,
+                cases=cases,
+                level=level,
+                metrics=metrics,
+                kernel_names=kernel_names,
+                launches=launches,
+                compare=compare,
+                detail=detail,
+            ),
             turn=services.evaluations,
         )

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -57,8 +58,9 @@ def run(arguments: Sequence[str]) -> int:
             return _serve(settings)
         case "doctor":
             from .doctor import doctor
+            from .profiling_probe import probe_counters
 
-            return anyio.run(doctor, settings, known.json)
+            return anyio.run(partial(doctor, settings, known.json, probe=probe_counters))
         case "demo":
             from .demo import demo
 

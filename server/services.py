@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -14,6 +14,7 @@ from ..profiling.hardware import ceilings
 from ..profiling.hardware.catalog import UnknownTarget, find_gpu, resolve_target
 from ..profiling.hardware.ceilings import Ceilings
 from ..profiling.hardware.model import Gpu, Target
+from ..profiling.ncu.command import find_ncu, find_reader
 from ..sandbox import scratch
 from ..sandbox.errors import Stopped, rejected
 from ..sandbox.executors.base import Device
@@ -26,7 +27,11 @@ from ..sandbox.workers import TaskWorker, probe
 from .artifacts import ArtifactStore
 from .audits import Audits
 from .background import Background
+from .memo import Memo
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .tools.profile_case import CaseProfile
 
 GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """One of these exists wherever an NVIDIA GPU can be used (the second under WSL)."""
@@ -65,7 +70,7 @@ class Services:
         self._host = Host(
             settings.python,
             settings.limits,
-            allowed=settings.allow_read,
+            allowed=(*settings.allow_read, *_profilers()),
             hidden=(Path(os.path.expanduser("~")),),
             # Where the state folder also holds what workers need, its artifacts are hidden all the same.
             masked=(settings.state_dir, self.artifacts.folder),
@@ -76,6 +81,8 @@ class Services:
         )
         """Where everything that runs foreign code gets its workers from."""
         self.audits = Audits()
+        self.profiles: Memo[CaseProfile] = Memo()
+        """What profile_ncu has measured."""
         self._leases = Leases()
         self._background = Background()
         self.evaluations = anyio.Semaphore(EVALUATIONS_AT_ONCE)
@@ -207,6 +214,13 @@ class Services:
         facts = (await self.environment()).gpu
         assert facts is not None
         return find_gpu(facts.name, facts.memory_bytes, facts.sm_count)
+
+
+def _profilers() -> list[Path]:
+    """Nsight Compute's folder: workers that read its reports need what lies in it."""
+    ncu = find_ncu()
+    reader = None if ncu is None else find_reader(ncu)
+    return [] if reader is None else [reader]
 
 
 def target_facts(target: Target) -> TargetFacts:

@@ -9,7 +9,7 @@ from ...sandbox.facts import CapturedLaunch, line
 from ..hardware.model import Target
 from . import amdgcn, ttgir
 from .amdgcn import AmdFacts
-from .launch import OF_THE_GRID, LaunchFacts, absent_tiles, fit_grid, no_waves
+from .launch import BY_COMPILER, OF_THE_FIT, LaunchFacts, absent_fit, absent_tiles, fit_grid
 from .occupancy import occupancy
 
 # "%x = amdg.buffer_load %a[%offsets] … : tensor<64x64xf16, #blocked>"; since Triton 3.9 "… -> tensor<…>". The dialect
@@ -24,16 +24,6 @@ _NVIDIA_FACTS: Final = {
     "layout_conversions_in_loops": "an NVIDIA fact: which conversions pass shared memory is known for its layouts only",
     "acq_rel_atomics": "an NVIDIA fact: here instructions of their own order memory, amd.cache_fences",
 }
-_BY_REGISTERS: Final = (
-    "registers",
-    "stack_bytes",
-    "spill_bytes",
-    "theoretical_occupancy_pct",
-    "blocks_per_sm",
-    "occupancy_limiter",
-    *OF_THE_GRID,
-)
-_NEXT_BLOCK: Final = ("registers_for_next_block", "shared_bytes_for_next_block")
 
 
 def build(launch: CapturedLaunch, code: str, ir_text: str, target: Target) -> LaunchFacts:
@@ -60,12 +50,9 @@ def build(launch: CapturedLaunch, code: str, ir_text: str, target: Target) -> La
         absent["hsaco"] = line(launch.ptxas_log)
     if fit is None:
         why = "the amdgcn does not hold this kernel's metadata"
-        absent |= dict.fromkeys((*_BY_REGISTERS, *_NEXT_BLOCK, "amd"), why)
+        absent |= dict.fromkeys((*BY_COMPILER, *OF_THE_FIT, "amd"), why)
     else:
-        if last is None:
-            absent |= dict.fromkeys(OF_THE_GRID, no_waves(launch.grid, fit.blocks_per_sm, target))
-        if next_block is None:
-            absent |= dict.fromkeys(_NEXT_BLOCK, "no change of registers or shared memory admits another block")
+        absent |= absent_fit(fit, last, launch.grid, target)
     return LaunchFacts(
         kernel=launch.symbol,
         grid=launch.grid,

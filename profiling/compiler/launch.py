@@ -14,6 +14,16 @@ from .ttgir import Dot
 
 OF_THE_GRID: Final = ("waves", "last_wave_filled_pct", "tail_lost_pct_at_most")
 """Fields that need the target's number of SMs."""
+_NEXT_BLOCK: Final = ("registers_for_next_block", "shared_bytes_for_next_block")
+BY_COMPILER: Final = ("registers", "stack_bytes", "spill_bytes")
+OF_THE_FIT: Final = (
+    "theoretical_occupancy_pct",
+    "blocks_per_sm",
+    "occupancy_limiter",
+    *OF_THE_GRID,
+    *_NEXT_BLOCK,
+)
+"""Fields that need `BY_COMPILER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +171,7 @@ def build(raw: RawLaunch, target: Target) -> LaunchFacts:
         ptxas_notes=list(usage.notes) if usage else [],
         amd=None,
         absent={
-            **_absent_usage(raw, usage, fit),
-            **(
-                {}
-                if fit is None or last is not None
-                else dict.fromkeys(OF_THE_GRID, no_waves(raw.grid, fit.blocks_per_sm, target))
-            ),
+            **(_absent_usage(raw) if fit is None else absent_fit(fit, last, raw.grid, target)),
             **absent_tiles(ir),
         },
     )
@@ -215,18 +220,19 @@ def _barriers(code: str) -> int:
     )
 
 
-def _absent_usage(raw: RawLaunch, usage: ptxas.PtxasUsage | None, fit: Occupancy | None) -> dict[str, str]:
-    next_block = ("registers_for_next_block", "shared_bytes_for_next_block")
-    if fit is None or usage is None:
-        why = "there is no ptxas log" if raw.ptxas_log is None else "the ptxas log does not hold this kernel"
-        derived = ("theoretical_occupancy_pct", "blocks_per_sm", "occupancy_limiter", *OF_THE_GRID, *next_block)
-        return {
-            **dict.fromkeys(("registers", "stack_bytes", "spill_bytes"), why),
-            **dict.fromkeys(derived, f"needs the register count, and {why}"),
-        }
+def _absent_usage(raw: RawLaunch) -> dict[str, str]:
+    why = "there is no ptxas log" if raw.ptxas_log is None else "the ptxas log does not hold this kernel"
+    return {**dict.fromkeys(BY_COMPILER, why), **dict.fromkeys(OF_THE_FIT, f"needs the register count, and {why}")}
+
+
+def absent_fit(fit: Occupancy, last: Filled | None, grid: tuple[int, int, int], target: Target) -> dict[str, str]:
+    """Why fields are null although it is known how many blocks fit on an SM."""
+    absent: dict[str, str] = {}
+    if last is None:
+        absent |= dict.fromkeys(OF_THE_GRID, no_waves(grid, fit.blocks_per_sm, target))
     if fit.next_block is None:
-        return dict.fromkeys(next_block, "no change of registers or shared memory admits another block")
-    return {}
+        absent |= dict.fromkeys(_NEXT_BLOCK, "no change of registers or shared memory admits another block")
+    return absent
 
 
 def no_waves(grid: tuple[int, int, int], blocks_per_sm: int, target: Target) -> str:

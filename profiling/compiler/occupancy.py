@@ -35,6 +35,8 @@ class Occupancy:
     kind are what lacks."""
     fits: bool
     """Whether a single block can be launched at all."""
+    by_limiter: dict[Limiter, int]
+    """Blocks that fit by one of them alone."""
 
 
 def occupancy(
@@ -66,6 +68,7 @@ def occupancy(
         limiter=limiter,
         next_block=None if warps < by_these else _next_block(blocks + 1, num_warps, limits),
         fits=blocks > 0,
+        by_limiter=by_limiter,
     )
 
 

@@ -77,7 +77,7 @@ def live(code: Code, flow: Flow) -> Live:
         return Live([], "it calls functions, which share their caller's registers")
     if len(instructions) > INSTRUCTIONS_LIMIT:
         return Live([], f"it has more than {INSTRUCTIONS_LIMIT} instructions")
-    effects = [_effect(instruction) for instruction in instructions]
+    effects = [effect(instruction) for instruction in instructions]
     before = [0] * len(instructions)
     for _ in range(ROUNDS_LIMIT):
         changed = False
@@ -103,7 +103,7 @@ def live(code: Code, flow: Flow) -> Live:
     return Live(counts, None)
 
 
-def _effect(instruction: Instruction) -> tuple[int, int]:
+def effect(instruction: Instruction) -> tuple[int, int]:
     """Registers that an instruction writes, and those that it reads."""
     root = instruction.root
     operands = [each.strip() for each in instruction.operands.split(",")]

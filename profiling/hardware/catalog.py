@@ -95,7 +95,7 @@ def find_gpu(device_name: str, memory_bytes: int | None, sm_count: int | None) -
     not the product: its numbers would be wrong.
 
     Args:
-        device_name: as CUDA and nvidia-smi report it, such as "NVIDIA H100 80GB HBM3".
+        device_name: as CUDA and the driver report it, such as "NVIDIA H100 80GB HBM3".
         memory_bytes: total memory of the device, where known.
         sm_count: SMs of the device, where known.
     """

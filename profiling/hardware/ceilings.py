@@ -1,4 +1,4 @@
-"""Measured ceilings of one device beside its data sheet: what torch's own operations reach, kept from run to run."""
+"""Measured ceilings of one device beside its data sheet: what simple operations reach, kept from run to run."""
 
 import itertools
 import re
@@ -22,6 +22,10 @@ highest (Hopper SXM: 1.83 of 1.98 GHz), and the H200's memory is 2.4 % faster th
 LEAST_OF_MEMORY: Final = 0.7
 """A bandwidth below that share of the data sheet's was measured while others used the device: an undisturbed copy
 reaches about 90 % (H200)."""
+MOST_L2_BYTES_PER_CYCLE: Final = 64
+"""Of one SM. More came from L1, which gives 128; L2 gives 47 (A100 architecture paper: 5,120 a cycle for 108 SMs)."""
+DIGITS: Final = 4
+"""Of a rate, that mean something: two measurements differ in the third."""
 FILE_BYTES_LIMIT: Final = 64 << 10
 _UUID: Final = re.compile(r"[A-Za-z0-9-]{1,80}")
 
@@ -76,6 +80,7 @@ def known(facts: CeilingFacts, gpu: Gpu | None, *, uuid: str, torch: str | None,
     """Ceilings from what a worker measured; rates that can't be right for the product are left out, with the reason."""
     fields = facts.model_dump()
     absent: dict[str, str] = fields.pop("absent")
+    fields = {field: None if value is None else float(f"{value:.{DIGITS}g}") for field, value in fields.items()}
     for field, kind, sheet in _sheet(gpu):
         rate: float | None = fields[field]
         if rate is None or sheet is None:
@@ -85,10 +90,22 @@ def known(facts: CeilingFacts, gpu: Gpu | None, *, uuid: str, torch: str | None,
         elif kind == "memory" and rate < LEAST_OF_MEMORY * sheet:
             share = 100 * rate / sheet
             fields[field], absent[field] = None, f"only {share:.0f} % of the data sheet: others used the GPU meanwhile"
+    if (doubt := _doubt_of_l2(fields["l2_read_bytes_per_s"], gpu)) is not None:
+        fields["l2_read_bytes_per_s"], absent["l2_read_bytes_per_s"] = None, doubt
     for field, value in fields.items():
         if value is None:
             absent.setdefault(field, "the worker did not tell it")
     return Ceilings(**fields, absent=absent, uuid=uuid, torch=torch, measured_at=measured_at)
+
+
+def shares_pct(ceilings: Ceilings, gpu: Gpu) -> dict[str, float]:
+    """Field -> its share of the data sheet's value, for those that the sheet has."""
+    measured = ceilings.model_dump()
+    return {
+        field: round(100 * measured[field] / sheet, 1)
+        for field, _, sheet in _sheet(gpu)
+        if sheet is not None and measured[field] is not None
+    }
 
 
 def store(folder: Path, ceilings: Ceilings) -> None:
@@ -123,13 +140,28 @@ def load(folder: Path, uuid: str) -> Ceilings | None:
         kept = Ceilings.model_validate_json(data) if len(data) <= FILE_BYTES_LIMIT else None
     except (OSError, ValueError):
         return None
-    return kept if kept is not None and kept.uuid == uuid else None
+    if kept is None or kept.uuid != uuid:
+        return None
+    # A field that is null without a reason is newer than the file.
+    unknown = {field for field in CeilingFacts.model_fields if getattr(kept, field) is None}
+    return kept if unknown <= kept.absent.keys() else None
 
 
 def _path(folder: Path, uuid: str) -> Path:
     if not _UUID.fullmatch(uuid):
         raise ValueError(f"{uuid!r} is no device's uuid")
     return folder / f"{uuid}.json"
+
+
+def _doubt_of_l2(rate: float | None, gpu: Gpu | None) -> str | None:
+    """Why a rate can't be that of L2; no data sheet states it."""
+    if rate is None or gpu is None:
+        return None
+    if gpu.memory_bytes_per_s is not None and rate <= gpu.memory_bytes_per_s:
+        return f"{rate:.4g} a second were measured, no more than device memory gives: others used the GPU meanwhile"
+    if gpu.boost_clock_hz is not None and rate > MOST_L2_BYTES_PER_CYCLE * gpu.sm_count * gpu.boost_clock_hz:
+        return f"{rate:.4g} a second were measured, more than the SMs can take from L2"
+    return None
 
 
 def _sheet(gpu: Gpu | None) -> list[tuple[str, Literal["memory", "compute"], float | None]]:

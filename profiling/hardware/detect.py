@@ -1,80 +1,68 @@
-"""The GPUs of this machine and their live state, as nvidia-smi and the driver's files tell it.
+"""The GPUs of this machine and their live state, as the driver tells through NVML, and who may read their counters.
 
 Nothing here opens CUDA, so looking costs no context and no GPU memory.
 """
 
-import csv
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
+from typing import Any, Final
 
 import anyio
 
+from ...sandbox import nvml
+from ...sandbox.conditions import IDLE, reasons
 from ...sandbox.wire import Wire
-
-_QUERY = (
-    "index",
-    "name",
-    "uuid",
-    "driver_version",
-    "compute_cap",
-    "memory.total",
-    "memory.used",
-    "clocks.current.sm",
-    "clocks.max.sm",
-    "clocks.current.memory",
-    "clocks.max.memory",
-    "power.draw",
-    "power.limit",
-    "temperature.gpu",
-    "utilization.gpu",
-    "mig.mode.current",
-    "clocks_event_reasons.active",
-)
-
-# Bits of NVML's nvmlClocksEventReasons.
-_REASONS = {
-    0x001: "idle",
-    0x002: "application_clocks",  # a lower clock was asked for
-    0x004: "power_cap",  # the software power limit
-    0x008: "hardware_slowdown",  # the clock is halved: heat, power brake or a fast power rise
-    0x010: "sync_boost",  # bound to the clock of another GPU of a group
-    0x020: "thermal",
-    0x040: "hardware_thermal",
-    0x080: "power_brake",  # an external signal, such as a failing power supply
-    0x100: "display_clocks",
-}
 
 _CAP_SYS_ADMIN = 21
 _CAP_PERFMON = 38
+_CONTAINER_FILES: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
+"""What Docker and Podman leave in a container."""
+_CONTAINER_VARIABLES: Final = ("container", "KUBERNETES_SERVICE_HOST")
+"""What systemd-nspawn, Podman and LXC, and Kubernetes set in one."""
 
 
 class DetectedGpu(Wire):
-    """One GPU as nvidia-smi reports it; null where the device does not say."""
+    """One GPU as the driver reports it; null where the device does not say."""
 
     index: int
     name: str
     uuid: str | None
     driver_version: str | None
+    cuda_version: str | None
+    """The newest CUDA that the driver can run, such as `13.0`."""
     compute_capability: str | None
     """Such as `9.0`."""
     memory_total_bytes: int | None
     memory_used_bytes: int | None
+    memory_bus_bits: int | None
     sm_clock_hz: int | None
     max_sm_clock_hz: int | None
     memory_clock_hz: int | None
     max_memory_clock_hz: int | None
     power_w: float | None
     power_limit_w: float | None
+    """In force, whoever set it."""
+    power_limit_default_w: float | None
+    power_limit_max_w: float | None
+    """The highest that can be set."""
     temperature_c: int | None
     utilization_pct: int | None
     """Share of the last sample period in which any kernel ran."""
-    mig_mode: str | None
-    """`Enabled`, `Disabled`, or null where the GPU can't be partitioned."""
-    throttle_reasons: list[str]
-    """Why the SM clock is below its highest: `idle`, `application_clocks`, `power_cap`, `hardware_slowdown`,
-    `sync_boost`, `thermal`, `hardware_thermal`, `power_brake`, `display_clocks`."""
+    pcie_generation: int | None
+    """Now; an idle link runs slower than it can."""
+    max_pcie_generation: int | None
+    pcie_lanes: int | None
+    max_pcie_lanes: int | None
+    active_nvlinks: int | None
+    ecc_enabled: bool | None
+    persistence_enabled: bool | None
+    """Off, the driver forgets the device's state whenever nobody uses it, and the next one waits for it."""
+    mig_enabled: bool | None
+    """Null where the GPU can't be partitioned."""
+    throttle_reasons: list[str] | None
+    """What holds the SM clock below its highest: `idle`, `power cap`, `thermal slowdown`; empty: nothing does."""
 
 
 class Detection(Wire):
@@ -85,70 +73,114 @@ class Detection(Wire):
     remedy: str | None = None
 
 
-def command(program: str = "nvidia-smi") -> list[str]:
-    """The one call whose output `parse` reads."""
-    return [program, f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+async def detect(timeout_s: float = 10.0) -> Detection:
+    """Asks the driver for the GPUs; a machine without any is an answer, not an error.
 
-
-def parse(text: str) -> list[DetectedGpu]:
-    """Reads the output of `command`: a row for each GPU.
-
-    Raises:
-        ValueError: a row that does not have the queried columns.
+    All are told, also those that `CUDA_VISIBLE_DEVICES` hides.
     """
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    return [_gpu(row) for row in rows if row and row != ["No devices were found"]]
-
-
-async def detect(program: str = "nvidia-smi", timeout_s: float = 10.0) -> Detection:
-    """Asks nvidia-smi for the GPUs; a machine without any is an answer, not an error."""
     try:
         with anyio.fail_after(timeout_s):
-            done = await anyio.run_process(command(program), check=False)
-    except FileNotFoundError:
+            gpus = await anyio.to_thread.run_sync(_ask, abandon_on_cancel=True)
+    except nvml.NvmlUnavailable as error:
+        return Detection(gpus=[], reason=error.reason, remedy=error.remedy)
+    except TimeoutError:
         return Detection(
             gpus=[],
-            reason=f"{program} is not installed",
-            remedy="Run on a machine with an NVIDIA driver; in a container, start it with the NVIDIA runtime "
-            "(docker run --gpus all). Without a GPU, compiling and static diagnosis still work.",
-        )
-    except TimeoutError:  # is an OSError too
-        return Detection(
-            gpus=[],
-            reason=f"{program} did not answer within {timeout_s:g} s",
-            remedy="Run it by hand; a driver that hangs needs a restart of the machine. Persistence mode "
+            reason=f"the driver did not answer within {timeout_s:g} s",
+            remedy="Run nvidia-smi by hand; a driver that hangs needs a restart of the machine. Persistence mode "
             "(nvidia-smi -pm 1) makes the first answer faster.",
-        )
-    except OSError as error:
-        return Detection(gpus=[], reason=f"{program} can't be started: {error}", remedy=f"Make {program} executable.")
-    return _detection(program, done)
-
-
-def _detection(program: str, done: CompletedProcess[bytes]) -> Detection:
-    text = done.stdout.decode(errors="replace")
-    if done.returncode != 0:
-        message = " ".join((text + done.stderr.decode(errors="replace")).split())
-        return Detection(
-            gpus=[],
-            reason=f"{program} failed with exit code {done.returncode}: {message[:300]}",
-            remedy="Run nvidia-smi by hand. A driver/library version mismatch needs a reload of the driver; "
-            "an unknown field needs driver 535 or newer.",
-        )
-    try:
-        gpus = parse(text)
-    except ValueError as error:
-        return Detection(
-            gpus=[],
-            reason=f"{program} answered in an unexpected form: {error}",
-            remedy=f"Check that {program} is NVIDIA's own.",
         )
     if not gpus:
         return Detection(
             gpus=[],
-            reason=f"{program} found no GPU",
+            reason="the driver shows no GPU",
             remedy="Make a GPU visible to this machine or container (docker run --gpus all).",
         )
     return Detection(gpus=gpus)
+
+
+def _ask() -> list[DetectedGpu]:
+    with nvml.library("the GPUs of this machine") as driver:
+        driver_version, cuda = driver.nvmlSystemGetDriverVersion(), driver.nvmlSystemGetCudaDriverVersion_v2()
+        return [
+            _gpu(driver, index, driver_version, f"{cuda // 1000}.{cuda % 1000 // 10}")
+            for index in range(driver.nvmlDeviceGetCount())
+        ]
+
+
+def _gpu(driver: Any, index: int, driver_version: str, cuda_version: str) -> DetectedGpu:
+    handle: Any = driver.nvmlDeviceGetHandleByIndex(index)
+
+    def told(name: str, *arguments: Any) -> Any:
+        """What a function says of the GPU; None where the library, the driver or the device has no answer."""
+        ask: Callable[..., Any] | None = getattr(driver, name, None)
+        try:
+            return None if ask is None else ask(handle, *arguments)
+        except (driver.NVMLError, driver.NVMLLibraryMismatchError):
+            return None
+
+    memory, capability = told("nvmlDeviceGetMemoryInfo"), told("nvmlDeviceGetCudaComputeCapability")
+    use, limits = told("nvmlDeviceGetUtilizationRates"), told("nvmlDeviceGetPowerManagementLimitConstraints")
+    bits: int | None = told("nvmlDeviceGetCurrentClocksEventReasons")
+    if bits is None:
+        # Its name before driver 535.
+        bits = told("nvmlDeviceGetCurrentClocksThrottleReasons")
+    sm, memory_clock = driver.NVML_CLOCK_SM, driver.NVML_CLOCK_MEM
+    links = [told("nvmlDeviceGetNvLinkState", link) for link in range(driver.NVML_NVLINK_MAX_LINKS)]
+    known_links = [state for state in links if state is not None]
+    return DetectedGpu(
+        index=index,
+        name=driver.nvmlDeviceGetName(handle),
+        uuid=told("nvmlDeviceGetUUID"),
+        driver_version=driver_version,
+        cuda_version=cuda_version,
+        compute_capability=None if capability is None else "{}.{}".format(*capability),
+        memory_total_bytes=None if memory is None else memory.total,
+        memory_used_bytes=None if memory is None else memory.used,
+        memory_bus_bits=told("nvmlDeviceGetMemoryBusWidth"),
+        sm_clock_hz=_hz(told("nvmlDeviceGetClockInfo", sm)),
+        max_sm_clock_hz=_hz(told("nvmlDeviceGetMaxClockInfo", sm)),
+        memory_clock_hz=_hz(told("nvmlDeviceGetClockInfo", memory_clock)),
+        max_memory_clock_hz=_hz(told("nvmlDeviceGetMaxClockInfo", memory_clock)),
+        power_w=_watts(told("nvmlDeviceGetPowerUsage")),
+        power_limit_w=_watts(told("nvmlDeviceGetEnforcedPowerLimit")),
+        power_limit_default_w=_watts(told("nvmlDeviceGetPowerManagementDefaultLimit")),
+        power_limit_max_w=None if limits is None else _watts(limits[1]),
+        temperature_c=told("nvmlDeviceGetTemperature", driver.NVML_TEMPERATURE_GPU),
+        utilization_pct=None if use is None else use.gpu,
+        pcie_generation=told("nvmlDeviceGetCurrPcieLinkGeneration"),
+        max_pcie_generation=told("nvmlDeviceGetMaxPcieLinkGeneration"),
+        pcie_lanes=told("nvmlDeviceGetCurrPcieLinkWidth"),
+        max_pcie_lanes=told("nvmlDeviceGetMaxPcieLinkWidth"),
+        active_nvlinks=sum(map(bool, known_links)) if known_links else None,
+        ecc_enabled=_now(told("nvmlDeviceGetEccMode")),
+        persistence_enabled=_switch(told("nvmlDeviceGetPersistenceMode")),
+        mig_enabled=_now(told("nvmlDeviceGetMigMode")),
+        throttle_reasons=None if bits is None else ["idle"] * bool(bits & IDLE) + reasons(bits),
+    )
+
+
+def _hz(megahertz: int | None) -> int | None:
+    return None if megahertz is None else megahertz * 1_000_000
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def _switch(state: int | None) -> bool | None:
+    return None if state is None else bool(state)
+
+
+def _now(modes: list[int] | None) -> bool | None:
+    """The first of a pair: the mode in force, before the one after the next restart."""
+    return None if modes is None else bool(modes[0])
+
+
+def in_container(environment: Mapping[str, str] | None = None, *, files: tuple[Path, ...] = _CONTAINER_FILES) -> bool:
+    """Whether this is a container of the usual kinds: what the driver forbids is then mended outside of it."""
+    variables = os.environ if environment is None else environment
+    return any(path.exists() for path in files) or any(variables.get(name) for name in _CONTAINER_VARIABLES)
 
 
 def parse_admin_only(params: str) -> bool | None:
@@ -182,48 +214,3 @@ def counters_restricted(
         return not parse_privileged(status.read_text(encoding="utf-8"))
     except OSError:
         return True
-
-
-def _gpu(row: list[str]) -> DetectedGpu:
-    if len(row) != len(_QUERY):
-        raise ValueError(f"{len(row)} columns instead of {len(_QUERY)}: {', '.join(row)[:200]}")
-    cells = {name: _known(cell) for name, cell in zip(_QUERY, row, strict=True)}
-
-    def number(name: str, convert: Callable[[str], float] = int, scale: int = 1) -> float | None:
-        cell = cells[name]
-        return None if cell is None else convert(cell) * scale
-
-    mib, mhz = 1 << 20, 1_000_000
-    return DetectedGpu.model_validate(
-        {
-            "index": cells["index"],
-            "name": cells["name"],
-            "uuid": cells["uuid"],
-            "driver_version": cells["driver_version"],
-            "compute_capability": cells["compute_cap"],
-            "memory_total_bytes": number("memory.total", scale=mib),
-            "memory_used_bytes": number("memory.used", scale=mib),
-            "sm_clock_hz": number("clocks.current.sm", scale=mhz),
-            "max_sm_clock_hz": number("clocks.max.sm", scale=mhz),
-            "memory_clock_hz": number("clocks.current.memory", scale=mhz),
-            "max_memory_clock_hz": number("clocks.max.memory", scale=mhz),
-            "power_w": number("power.draw", float),
-            "power_limit_w": number("power.limit", float),
-            "temperature_c": number("temperature.gpu"),
-            "utilization_pct": number("utilization.gpu"),
-            "mig_mode": cells["mig.mode.current"],
-            "throttle_reasons": _reasons(cells["clocks_event_reasons.active"]),
-        }
-    )
-
-
-def _known(cell: str) -> str | None:
-    """The cell, or None for the ways in which nvidia-smi says that it has no value."""
-    text = cell.strip()
-    return None if not text or text == "N/A" or text.startswith("[") else text
-
-
-def _reasons(mask: str | None) -> list[str]:
-    bits = int(mask, 16) if mask else 0
-    unknown = bits & ~sum(_REASONS)
-    return [word for bit, word in _REASONS.items() if bits & bit] + ([f"unknown_{unknown:#x}"] if unknown else [])

@@ -47,7 +47,7 @@ class Gpu(Wire):
     product: str
     aliases: tuple[str, ...] = ()
     device_names: tuple[str, ...] = ()
-    """What CUDA and nvidia-smi call the device."""
+    """What CUDA and the driver call the device."""
     capability: int
     """Compute capability as one number: 90 for 9.0. Of AMD's GPUs, what torch gives as theirs: 94 for gfx942."""
     sm_count: int
@@ -57,6 +57,9 @@ class Gpu(Wire):
     l2_bytes: int | None = None
     memory_bytes: int | None = None
     memory_bytes_per_s: float | None = None
+    peak_fp64_flops_per_s: float | None = None
+    """FP64 outside the tensor cores."""
+    peak_fp64_tensor_flops_per_s: float | None = None
     peak_fp32_flops_per_s: float | None = None
     """FP32 outside the tensor cores."""
     peak_tf32_dense_flops_per_s: float | None = None
@@ -64,6 +67,13 @@ class Gpu(Wire):
     """The same for FP16."""
     peak_fp8_dense_flops_per_s: float | None = None
     source: str
+
+    @property
+    def ridge_flops_per_byte(self) -> float | None:
+        """Dense bf16 operations a byte of device memory: with fewer, memory is what limits."""
+        if self.peak_bf16_dense_flops_per_s is None or self.memory_bytes_per_s is None:
+            return None
+        return self.peak_bf16_dense_flops_per_s / self.memory_bytes_per_s
 
 
 class Target(Wire):

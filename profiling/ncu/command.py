@@ -1,82 +1,87 @@
 """Finds Nsight Compute and writes its command lines. Runs nothing."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from ..executables import TOOLKITS, find_executable
-from .metrics import SECTIONS
 
 RANGE: Final = "BIG_OP"
 """The NVTX push/pop range around the launches that count."""
 
-Page = Literal["raw", "details", "source"]
+REPORT: Final = "report.ncu-rep"
+"""Name of the report in the worker's folder."""
+OLDEST: Final = (2023, 3, 0)
+"""The first that knows all counters of GH100 that are asked for here, and takes their names as they are now."""
 
 _VERSION = re.compile(r"\bVersion\s+(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
+_FUNCTION = re.compile(r"[A-Za-z_]\w*")
 
 
 def command(
-    ncu: str,
-    report: Path,
-    target: Sequence[str],
-    *,
-    sections: Sequence[str] = SECTIONS,
-    metrics: Sequence[str] = (),
-    kernel: str | None = None,
-    launch_skip: int = 0,
-    launch_count: int | None = None,
-    cache_control: Literal["all", "none"] = "all",
-    import_source: bool = False,
-    nvtx_range: str = RANGE,
+    ncu: str, collect: Sequence[str], *, folder: str = "{folder}", kernels: Sequence[str] = (), launch_count: int
 ) -> list[str]:
-    """The command that profiles the launches inside `nvtx_range` of `target`.
+    """The command, without the program that it starts, that profiles launches inside the range `BIG_OP`.
 
     Args:
         ncu: The executable.
-        report: Where the report goes; ncu adds `.ncu-rep` where that is missing.
-        target: The program and its arguments.
-        sections: Sections to collect. ncu's rules run only on sections, never on bare metrics.
-        metrics: More counters by name; with no sections, these alone (the quick look).
-        kernel: Only launches of this function (for Triton: the name of the Python function).
-        launch_skip: Matching launches to let pass first.
-        launch_count: Matching launches to profile; all without it.
-        cache_control: `all` empties the caches before every pass (cold), `none` leaves them warm.
-        import_source: Put the kernel's source into the report.
-        nvtx_range: Name of the push/pop range. Ranges are seen from every thread of the process, since
-            autograd launches from its own.
+        collect: What is counted: the words of a `Level`.
+        folder: Where the report goes, under the name `REPORT`.
+        kernels: Only launches of these functions (for Triton: names of Python functions); of all without it.
+        launch_count: How many matching launches are profiled, from the first.
 
     Raises:
-        ValueError: Nothing to run or nothing to collect, or a negative skip or a count below one.
+        ValueError: Nothing to collect, a count below one, or a name that is no function's.
     """
-    if not target:
-        raise ValueError("target is empty: name the program that ncu is to start")
-    if not sections and not metrics:
-        raise ValueError("neither sections nor metrics: there is nothing to collect")
-    if launch_skip < 0 or (launch_count is not None and launch_count < 1):
-        raise ValueError("launch_skip must be 0 or more and launch_count 1 or more")
-    # Clocks stay as they are: locking them needs rights, disturbs neighbours and slows the kernel.
-    # A trailing slash means a push/pop range; without it ncu waits for a start/end range and finds nothing.
-    line = [ncu, "--target-processes", "all", "--clock-control", "none", "--cache-control", cache_control]
-    line += ["--nvtx", "--nvtx-include", f"{nvtx_range}/", "--nvtx-push-pop-scope", "process"]
-    if kernel is not None:
-        line += ["--kernel-name-base", "function", "--kernel-name", kernel]
-    if launch_skip:
-        line += ["--launch-skip", str(launch_skip)]
-    if launch_count is not None:
-        line += ["--launch-count", str(launch_count)]
-    for section in sections:
-        line += ["--section", section]
-    if metrics:
-        line += ["--metrics", ",".join(metrics)]
-    if import_source:
-        line += ["--import-source", "yes"]
-    return [*line, "-f", "-o", str(report), *target]
+    if not collect:
+        raise ValueError("nothing is to be collected")
+    if launch_count < 1:
+        raise ValueError("launch_count must be 1 or more")
+    for name in kernels:
+        if not _FUNCTION.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a function")
+    # Clocks stay as they are: locking them needs rights, disturbs neighbours and slows the kernel. Caches are emptied
+    # before every pass, as `benchmark` empties them before every call.
+    # The compiler's programs, which the worker starts, are let alone: ncu would only slow them down.
+    line = [ncu, "--target-processes", "application-only", "--clock-control", "none", "--cache-control", "all"]
+    # A trailing slash means a push/pop range; without it ncu waits for a start/end range and finds nothing. Ranges are
+    # those of the whole process, since autograd launches from a thread of its own.
+    line += ["--nvtx", "--nvtx-include", f"{RANGE}/", "--nvtx-push-pop-scope", "process"]
+    if kernels:
+        line += ["--kernel-name-base", "function", "--kernel-name", f"regex:^({'|'.join(kernels)})$"]
+    return [*line, "--launch-count", str(launch_count), *collect, "-f", "-o", f"{folder}/{REPORT}"]
 
 
-def export_command(ncu: str, report: Path, page: Page) -> list[str]:
-    """The command that prints one page of a finished report as CSV, in base units (ns, byte, hz)."""
-    return [ncu, "--import", str(report), "--csv", "--page", page, "--print-units", "base"]
+def query_command(ncu: str, chip: str) -> list[str]:
+    """The command that lists what a chip, such as `gh100`, can count; needs no GPU."""
+    return [ncu, "--query-metrics", "--chips", chip]
+
+
+def find_reader(ncu: Path, *, root: Path = Path("/")) -> Path | None:
+    """The folder of NVIDIA's Python module `ncu_report`, which comes with Nsight Compute; None where there is none.
+
+    Beside the executable that was found, where that is the program itself; a toolkit's `ncu` is a script that starts
+    one from elsewhere: then beside that toolkit, or the newest of all that are installed.
+
+    Args:
+        ncu: The executable.
+        root: Where the file system starts, for tests.
+    """
+    real = Path(os.path.realpath(ncu))
+    places = [real.parent, *_newest(real.parent.parent, "nsight-compute-*")]
+    places += _newest(root / "opt/nvidia/nsight-compute", "*")
+    places += [one for toolkit in _newest(root / "usr/local", "cuda*") for one in _newest(toolkit, "nsight-compute-*")]
+    folders = [place / "extras/python" for place in places]
+    return next((folder for folder in folders if (folder / "ncu_report.py").is_file()), None)
+
+
+def _newest(folder: Path, pattern: str) -> list[Path]:
+    def version(path: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", path.name)]
+
+    return sorted(folder.glob(pattern), key=version, reverse=True) if folder.is_dir() else []
 
 
 def find_ncu(environment: Mapping[str, str] | None = None, *, root: Path = Path("/")) -> Path | None:

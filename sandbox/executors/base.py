@@ -10,7 +10,7 @@ from ..isolation import Seal
 from ..process import WorkerProcess
 from ..wire import Wire
 
-Role = Literal["task", "capture", "interpret", "cuda", "replay"]
+Role = Literal["task", "capture", "interpret", "cuda", "replay", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,9 @@ class Job:
     """What a worker is wanted for."""
 
     role: Role
-    """``task`` runs a task file, ``replay`` what was recorded of a kernel file; the others run a kernel file: under the
-    capturing driver, in Triton's interpreter, on a GPU."""
+    """``task`` runs a task file, ``replay`` what was recorded of a kernel file, ``report`` reads a profiler's report,
+    in a process without torch and Triton: Nsight Compute's reader crashes beside them (2025.3.1). The others run a
+    kernel file: under the capturing driver, in Triton's interpreter, on a GPU."""
     on_gpu: bool = False
     """Its tensors live on a GPU."""
     target: dict[str, Any] | None = None
@@ -28,13 +29,18 @@ class Job:
     """A command to start the worker with, such as a profiler's: never a warm worker."""
     writable: str | None = None
     """A folder that the wrapper writes to."""
+    profiler: tuple[str, ...] = ()
+    """A profiler's command to start the worker with, `{folder}` in it for the worker's own folder (see
+    `WorkerProcess.folder`): made ready as far as it can be before its device is asked for."""
+    ahead: bool = False
+    """Keep a worker under that profiler's command ready for the next job."""
     environment: dict[str, str] | None = None
     """Variables that the worker gets beside its own, over those that it inherits: never a warm worker."""
 
     @property
     def cold(self) -> bool:
         """Whether only a process from nothing can do it."""
-        return bool(self.wrapper or self.environment)
+        return bool(self.wrapper or self.environment or (self.profiler and not self.ahead) or self.role == "report")
 
 
 class Device(Wire):

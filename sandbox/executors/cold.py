@@ -5,7 +5,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..isolation import Seal
 from ..limits import worker_environment
 from ..outcome import Kind, Problem
 from ..process import KILL_GRACE_S, ProcessHandle, WorkerProcess, make_pipe, program
-from ..scratch import scratch_folder
+from ..scratch import make_folder, remove_folder
 from ..spares import kill_marked
 from .base import Device, Executor, Job
 from .host import Host
@@ -29,6 +30,8 @@ _handles: set["ColdHandle"] = set()
 CHILDREN_WATCHED = 64
 SIGNALLED = 128
 """A wrapper tells with an exit code above this which signal ended its program."""
+FOLDER = "{folder}"
+"""Stands in a profiler's command for the worker's own folder."""
 
 
 def kill_cold() -> None:
@@ -40,13 +43,15 @@ def kill_cold() -> None:
 class ColdHandle(ProcessHandle):
     """A process group of its own, inside bubblewrap where that is possible."""
 
-    def __init__(self, process: Process, stdout: int, stderr: int, unsealed: Path | None) -> None:
+    def __init__(self, process: Process, stdout: int, stderr: int, folder: Path, *, sealed: bool) -> None:
         self._process = process
         self.pid = process.pid
         self.stdout = stdout
         self.stderr = stderr
-        self._unsealed = unsealed
-        """The scratch folder of a worker that can leave its group."""
+        self._folder = folder
+        """Its scratch folder."""
+        self._sealed = sealed
+        """It can't leave its group."""
         self._released = False
         _handles.add(self)
 
@@ -66,8 +71,8 @@ class ColdHandle(ProcessHandle):
                 os.close(child)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        if self._unsealed is not None:
-            kill_marked(self._unsealed)
+        if not self._sealed:
+            kill_marked(self._folder)
 
     async def release(self) -> bool:
         if self._released:
@@ -82,6 +87,7 @@ class ColdHandle(ProcessHandle):
         for descriptor in (self.stdout, self.stderr, *children):
             os.close(descriptor)
         _handles.discard(self)
+        await anyio.to_thread.run_sync(remove_folder, self._folder)
         return not grace.cancelled_caught
 
     def _children(self) -> list[int]:
@@ -94,73 +100,106 @@ class ColdHandle(ProcessHandle):
 
 
 @contextlib.asynccontextmanager
-async def cold_worker(host: Host, job: Job, device: Device | None) -> AsyncGenerator[WorkerProcess]:
+async def cold_worker(
+    host: Host,
+    job: Job,
+    device: Device | None,
+    *,
+    gate: Callable[[], AbstractAsyncContextManager[None]] = contextlib.nullcontext,
+) -> AsyncGenerator[WorkerProcess]:
     """A new process for the job; on leaving, it and all that it started are gone and its scratch is removed.
+
+    Args:
+        host: what is known of this machine.
+        job: its one job.
+        device: the GPU that it may use.
+        gate: entered while a worker under a profiler opens the device.
 
     Raises:
         Stopped: ``unavailable``, where the interpreter can't be started.
     """
-    async with contextlib.AsyncExitStack() as stack:
+    worker = await start_cold(host, job, device)
+    async with worker.attended():
+        if job.profiler:
+            await worker.hello()
+            async with gate():
+                await worker.request("warm_up")
+        await worker.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
+        yield worker
+
+
+async def start_cold(host: Host, job: Job, device: Device | None) -> WorkerProcess:
+    """A new process for the job, which is told nothing yet; whoever gets it must discard it.
+
+    Raises:
+        Stopped: ``unavailable``, where the interpreter can't be started.
+    """
+    interpreter, seal = await host.ground()
+    folder: Path | None = None
+    with contextlib.ExitStack() as passed, contextlib.ExitStack() as kept:
         try:
-            folder = await stack.enter_async_context(scratch_folder())
-            worker = await _start(host, job, device, folder)
+            folder = make_folder()
+            kept.callback(remove_folder, folder)
+            ours, theirs = socket.socketpair()
+            kept.callback(ours.close)
+            passed.callback(theirs.close)
+            out, its_out = make_pipe()
+            kept.callback(os.close, out)
+            passed.callback(os.close, its_out)
+            err, its_err = make_pipe()
+            kept.callback(os.close, err)
+            passed.callback(os.close, its_err)
+            environment = worker_environment(str(folder), interpret=job.role == "interpret") | (job.environment or {})
+            if interpreter.user_base is not None:
+                environment["PYTHONUSERBASE"] = interpreter.user_base
+            if device is not None:
+                environment["CUDA_VISIBLE_DEVICES"] = device.uuid
+            options = {
+                "socket": theirs.fileno(),
+                "flavor": _flavor(job),
+                "scratch": str(folder),
+                "sealed": seal.sealed,
+                "limits": host.limits.resources(),
+            }
+            around = [word.replace(FOLDER, str(folder)) for word in job.profiler] or list(job.wrapper)
+            command = [*around, *program(interpreter.executable, "serve", options)]
+            layout = seal.layout(interpreter, environment, around[0] if around else None)
+            writable = (folder, *([Path(job.writable)] if job.writable is not None else []))
+            if seal.sealed and not seal.user_namespace:
+                entering = {
+                    "command": command,
+                    "writable": [str(path) for path in writable],
+                    "become_nobody": seal.become_nobody,
+                    "processes": host.limits.processes,
+                }
+                command = program(interpreter.executable, "enter", entering)
+            sealed = replace(layout, devices=seal.device_nodes if device is not None else (), writable=writable)
+            process = await anyio.open_process(
+                seal.wrap(sealed, command, alone=True),
+                stdin=subprocess.DEVNULL,
+                stdout=its_out,
+                stderr=its_err,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
         except OSError as error:
             problem = Problem(stage="environment", message=f"the worker can't be started: {error.strerror}")
             raise Stopped(Kind.UNAVAILABLE, problem) from error
-        async with worker.attended():
-            await worker.begin(job.role, "cuda:0" if job.on_gpu else "cpu", job.target)
-            yield worker
-
-
-async def _start(host: Host, job: Job, device: Device | None, folder: Path) -> WorkerProcess:
-    interpreter, seal = await host.ground()
-    with contextlib.ExitStack() as passed, contextlib.ExitStack() as kept:
-        ours, theirs = socket.socketpair()
-        kept.callback(ours.close)
-        passed.callback(theirs.close)
-        out, its_out = make_pipe()
-        kept.callback(os.close, out)
-        passed.callback(os.close, its_out)
-        err, its_err = make_pipe()
-        kept.callback(os.close, err)
-        passed.callback(os.close, its_err)
-        environment = worker_environment(str(folder), interpret=job.role == "interpret") | (job.environment or {})
-        if interpreter.user_base is not None:
-            environment["PYTHONUSERBASE"] = interpreter.user_base
-        if device is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = device.uuid
-        options = {
-            "socket": theirs.fileno(),
-            "flavor": "gpu" if device is not None else "interpret" if job.role == "interpret" else "cpu",
-            "scratch": str(folder),
-            "sealed": seal.sealed,
-            "limits": host.limits.resources(),
-        }
-        command = [*job.wrapper, *program(interpreter.executable, "serve", options)]
-        layout = seal.layout(interpreter, environment, job.wrapper[0] if job.wrapper else None)
-        writable = (folder, *([Path(job.writable)] if job.writable is not None else []))
-        if seal.sealed and not seal.user_namespace:
-            entering = {
-                "command": command,
-                "writable": [str(path) for path in writable],
-                "become_nobody": seal.become_nobody,
-                "processes": host.limits.processes,
-            }
-            command = program(interpreter.executable, "enter", entering)
-        sealed = replace(layout, devices=seal.device_nodes if device is not None else (), writable=writable)
-        process = await anyio.open_process(
-            seal.wrap(sealed, command, alone=True),
-            stdin=subprocess.DEVNULL,
-            stdout=its_out,
-            stderr=its_err,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
-            pass_fds=(theirs.fileno(),),
-        )
         kept.pop_all()
-        handle = ColdHandle(process, out, err, None if seal.sealed else folder)
-        return WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), host.limits)
+    handle = ColdHandle(process, out, err, folder, sealed=seal.sealed)
+    worker = WorkerProcess(handle, await UNIXSocketStream.from_socket(ours), host.limits)
+    worker.folder = folder
+    return worker
+
+
+def _flavor(job: Job) -> str:
+    if job.role == "report":
+        return "reader"
+    if job.profiler:
+        return "profiled"
+    return "gpu" if job.on_gpu else "interpret" if job.role == "interpret" else "cpu"
 
 
 class ColdExecutor(Executor):

@@ -18,12 +18,14 @@ from ..process import WorkerProcess
 from ..spares import Flavor, Preloader, start_preloader
 from ..usage import tree
 from .base import Device, Executor, Job
-from .cold import cold_worker
+from .cold import cold_worker, start_cold
 from .host import Host
 from .running import Running, closed
 
 IDLE_CHECKS: Final = 4
 """How often within the idle time pools are looked at."""
+PROFILERS: Final = 1
+"""Workers kept ready under one profiler's command: each holds a CUDA context of about 0.5 GB, and takes about 8 s."""
 PROBE_S: Final = 10.0
 """How long the known kernel may take on a device under suspicion."""
 GONE_S: Final = 5.0
@@ -49,6 +51,8 @@ class LocalExecutor(Executor):
         self._failed: dict[Flavor, tuple[float, Stopped]] = {}
         """When a preloader last failed to start, and why."""
         self._pools: dict[tuple[Flavor, str | None], Pool] = {}
+        self._profilers: dict[tuple[tuple[str, ...], str], Pool] = {}
+        """By command and device."""
         self._gates: dict[str, Gate] = {}
         self._examining = anyio.Lock()
         self._running = Running()
@@ -89,7 +93,7 @@ class LocalExecutor(Executor):
         with anyio.CancelScope(shield=True):
             # What is being made is let go of first: nothing may be added to a pool that has been emptied.
             await self._ended.wait()
-            for pool in self._pools.values():
+            for pool in self._all_pools():
                 await pool.close(closed())
             for preloader in self._preloaders.values():
                 await preloader.close()
@@ -100,7 +104,10 @@ class LocalExecutor(Executor):
             self._used_at = anyio.current_time()
             device = await self._trusted_device() if job.on_gpu else None
             worker = None if job.cold else await self._warm_worker(job, device)
-            working = cold_worker(self._host, job, device) if worker is None else worker.attended()
+            if worker is not None:
+                working = worker.attended()
+            else:
+                working = cold_worker(self._host, job, device, gate=functools.partial(self._opening, device))
             pids = set[int]()
             try:
                 async with working as worker:
@@ -121,10 +128,21 @@ class LocalExecutor(Executor):
                     with anyio.CancelScope(shield=True):
                         await self._confirm_gone(device, pids)
 
+    @contextlib.asynccontextmanager
+    async def _opening(self, device: Device | None) -> AsyncGenerator[None]:
+        """While a process that someone waits for opens a device."""
+        assert device is not None
+        async with self._gate(device.uuid).making(lambda: True):
+            yield
+
     async def _warm_worker(self, job: Job, device: Device | None) -> WorkerProcess:
         """A spare that has taken the job; where one dies before, which is nothing of the job's doing, the next one."""
         flavor = _flavor(job)
-        pool = self._pool(flavor, device)
+        if job.profiler:
+            assert device is not None
+            pool, most = self._profiler_pool(job, device), PROFILERS + 1
+        else:
+            pool, most = self._pool(flavor, device), self._sizes[flavor] + 1
         dead = 0
         while True:
             spare = await pool.take()
@@ -137,7 +155,7 @@ class LocalExecutor(Executor):
                 if device is not None:
                     self._host.suspects.add(device.uuid)
                 dead += 1
-                if not died or dead > self._sizes[flavor] + 1:
+                if not died or dead > most:
                     raise Stopped(Kind.UNAVAILABLE, stopped.problem) from stopped
             except BaseException:
                 await spare.discard()
@@ -175,13 +193,17 @@ class LocalExecutor(Executor):
         Raises:
             Stopped: ``unavailable``, where spares can't be made.
         """
-        for pool in list(self._pools.values()):
+        for pool in self._all_pools():
             await pool.filled()
 
     def own_processes(self) -> set[int]:
         """Process ids of everything that this executor has started."""
         roots = [preloader.pid for preloader in self._preloaders.values() if preloader.alive]
+        roots += [pid for pool in self._profilers.values() for pid in pool.pids]
         return {pid for root in (*roots, *self._running.pids) for pid in tree(root)}
+
+    def _all_pools(self) -> list[Pool]:
+        return [*self._pools.values(), *self._profilers.values()]
 
     def _gate(self, uuid: str) -> Gate:
         return self._gates.setdefault(uuid, Gate())
@@ -199,6 +221,30 @@ class LocalExecutor(Executor):
                 tasks=self._tasks,
             )
         return self._pools[key]
+
+    def _profiler_pool(self, job: Job, device: Device) -> Pool:
+        key = job.profiler, device.uuid
+        if self._tasks is None:
+            raise closed()
+        if key not in self._profilers:
+            self._profilers[key] = Pool(
+                lambda: self._start_profiled(job, device),
+                size=PROFILERS,
+                gate=self._gate(device.uuid),
+                tasks=self._tasks,
+                finish=_warm_up,
+            )
+        return self._profilers[key]
+
+    async def _start_profiled(self, job: Job, device: Device) -> WorkerProcess:
+        """A worker under a profiler that has imported everything and not touched its device."""
+        worker = await start_cold(self._host, job, device)
+        try:
+            await worker.hello()
+        except BaseException:
+            await worker.discard()
+            raise
+        return worker
 
     async def _fork(self, flavor: Flavor, device: str | None) -> WorkerProcess:
         needed: Flavor = "interpret" if flavor == "interpret" else "cpu"
@@ -306,7 +352,7 @@ class LocalExecutor(Executor):
         while True:
             await anyio.sleep(self._idle_s / IDLE_CHECKS)
             idle_since = anyio.current_time() - self._idle_s
-            for pool in list(self._pools.values()):
+            for pool in self._all_pools():
                 if pool.used_at <= idle_since and not pool.busy:
                     await pool.drain()
             for flavor in list(self._preloaders):
@@ -316,7 +362,11 @@ class LocalExecutor(Executor):
                         await self._preloaders.pop(flavor).close()
 
     def _empty(self) -> bool:
-        return not any(pool.ready or pool.busy for pool in self._pools.values())
+        return not any(pool.ready or pool.busy for pool in self._all_pools())
+
+
+async def _warm_up(worker: WorkerProcess) -> None:
+    await worker.request("warm_up")
 
 
 def _gpu_memory_bytes(uuid: str, pids: set[int]) -> int | None:

@@ -1,7 +1,7 @@
 # pyright: basic
 # torch ships incomplete types.
-"""The highest rates that this GPU reaches with torch's own operations: what a kernel can hope for, where data sheets
-promise more.
+"""The highest rates that this GPU reaches with torch's own operations, and with kernels of ours where torch has none:
+what a kernel can hope for, where data sheets promise more.
 
 Each is the best of several calls of several operations: a disturbance only makes a call slower. Matrix products are of
 random numbers, which draw more power and so run at lower clocks than constant ones, and each call starts on an idle
@@ -10,12 +10,15 @@ device, as a timed kernel does behind the flush of L2: under load that lasts, cl
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import triton
 
+from .ceiling_kernels import fma_kernel, read_kernel
 from .cupti import recorder
 
 Way = Callable[[], object]
@@ -26,13 +29,27 @@ BUFFER_BYTES = 3 << 29
 LEAST_BUFFER_BYTES = 1 << 28
 MATRIX_SIZES = (4096, 8192)
 REASON_LIMIT = 200
+PROGRAMS_PER_SM = 8
+"""Of 4 warps each: as many as fit at once, with registers to spare."""
+READ_TILE, READ_ROUNDS = 2048, 1024
+"""8 KiB a program and round, together some 9 GB: a launch of 1 to 2 ms (H200), of which starting is nothing."""
+L2_SHARE = 4
+"""A quarter of L2 is read: it is made of two halves, each of which caches what its own SMs read (A100 architecture
+paper), so shared data may lie in both."""
+FMA_TILE, FMA_ROUNDS, FMA_UNROLLED = 1024, 2048, 16
+"""8 chains a thread: with 8 warps a scheduler more than enough to hide the 4 cycles that each step takes."""
+FAILURES = (
+    RuntimeError, TypeError, ValueError, AttributeError, OSError, subprocess.SubprocessError, triton.TritonError
+)  # fmt: skip
+"""What this GPU, torch, Triton or machine does not have; torch.OutOfMemoryError is a RuntimeError, and the last three
+are a kernel's that can't be built here."""
 
 
 def measure(seconds_limit: float) -> dict[str, Any]:
     """Measure every ceiling; the fields of `CeilingFacts`.
 
     Args:
-        seconds_limit: what has not had its turn by then stays unknown. All together take about a second (H200).
+        seconds_limit: what has not had its turn by then stays unknown. All together take a few seconds.
 
     Raises:
         Refused: CUPTI can't record device times.
@@ -48,8 +65,7 @@ def measure(seconds_limit: float) -> dict[str, Any]:
                 continue
             try:
                 found[field] = attempt(deadline)
-            except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-                # What this GPU or this torch does not have; torch.OutOfMemoryError is a RuntimeError.
+            except FAILURES as error:
                 absent[field] = _reason(error)
     finally:
         recorder().stop()
@@ -129,12 +145,44 @@ def _write_bytes_per_s(deadline: float) -> float:
     return 2 * _size_bytes(buffers[0]) / shortest_us(ways, deadline) * 1e6
 
 
+def _l2_read_bytes_per_s(deadline: float) -> float:
+    properties = torch.cuda.get_device_properties(0)
+    if not properties.L2_cache_size:
+        raise RuntimeError("torch does not tell how large this GPU's L2 is")
+    tiles = max(1, properties.L2_cache_size // L2_SHARE // (4 * READ_TILE))
+    programs = properties.multi_processor_count * PROGRAMS_PER_SM
+    source, sums = torch.rand(tiles * READ_TILE, device="cuda"), torch.empty(programs, device="cuda")
+
+    def read() -> None:
+        # Not pipelined: that would put copies to shared memory between L2 and the registers.
+        launch: Any = read_kernel[(programs,)]
+        launch(source, sums, tiles, READ_ROUNDS, TILE=READ_TILE, num_stages=1)
+
+    return 4 * READ_TILE * READ_ROUNDS * programs / shortest_us([read], deadline) * 1e6
+
+
 def _size_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
 def _fp32_flops_per_s(deadline: float) -> float:
-    return _float32_flops_per_s(deadline, tensor_cores=False)
+    products = _float32_flops_per_s(deadline, tensor_cores=False)
+    try:
+        return max(products, _fma_flops_per_s(deadline))
+    except FAILURES:
+        return products
+
+
+def _fma_flops_per_s(deadline: float) -> float:
+    programs = torch.cuda.get_device_properties(0).multi_processor_count * PROGRAMS_PER_SM
+    out = torch.empty(programs * FMA_TILE, device="cuda")
+
+    def chains() -> None:
+        # Near 1, so that values go on changing to the end of the chain: constant ones draw less power.
+        launch: Any = fma_kernel[(programs,)]
+        launch(out, 0.9999, 0.5, FMA_ROUNDS, TILE=FMA_TILE, UNROLLED=FMA_UNROLLED)
+
+    return 2 * out.numel() * FMA_ROUNDS * FMA_UNROLLED / shortest_us([chains], deadline) * 1e6
 
 
 def _tf32_flops_per_s(deadline: float) -> float:
@@ -206,6 +254,7 @@ ATTEMPTS: dict[str, Callable[[float], float]] = {
     "bf16_flops_per_s": _bf16_flops_per_s,
     "fp8_flops_per_s": _fp8_flops_per_s,
     "tf32_flops_per_s": _tf32_flops_per_s,
+    "l2_read_bytes_per_s": _l2_read_bytes_per_s,
     "fp32_flops_per_s": _fp32_flops_per_s,
 }
 """By field; what is needed most comes first."""

@@ -32,6 +32,20 @@ FLUSH_FORCED = 1
 COPY_NAMES = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
 
 
+class Launch(NamedTuple):
+    """How a kernel was launched."""
+
+    grid: tuple[int, int, int]
+    """Blocks in x, y and z."""
+    block: tuple[int, int, int]
+    """Threads a block in x, y and z."""
+    registers: int
+    """A thread."""
+    static_shared_bytes: int
+    """A block, as is the next."""
+    dynamic_shared_bytes: int
+
+
 class Activity(NamedTuple):
     """A kernel, copy or fill on the device's time line."""
 
@@ -42,13 +56,15 @@ class Activity(NamedTuple):
     """Grows with each call of the host that starts something on the device."""
     size_bytes: int | None
     """Of a copy or fill."""
+    launch: Launch | None = None
+    """Of a kernel."""
 
 
 class Recorder:
     """Records what the device does while it is on. One for a process: CUPTI has a single set of callbacks."""
 
     def __init__(self) -> None:
-        self._cupti = _library()
+        self._cupti = library()
         self._buffers: dict[int, Any] = {}
         self._free: list[int] = []
         self._on = False
@@ -109,7 +125,7 @@ class Recorder:
         if kind == CONCURRENT_KERNEL:
             (correlation,) = struct.unpack("I", ctypes.string_at(address + 92, 4))
             (name,) = struct.unpack("Q", ctypes.string_at(address + 104, 8))
-            return Activity(self._name(name), start, stop, correlation, None)
+            return Activity(self._name(name), start, stop, correlation, None, _launch(address))
         (size,) = struct.unpack("Q", ctypes.string_at(address + 8, 8))
         (correlation,) = struct.unpack("I", ctypes.string_at(address + 44, 4))
         copied = "Memset" if kind == MEMSET else COPY_NAMES.get(ctypes.string_at(address + 4, 1)[0], "Memcpy")
@@ -137,8 +153,13 @@ def recorder() -> Recorder:
     return Recorder()
 
 
-def _library() -> Any:
-    """CUPTI as torch has loaded it, else where it is installed with torch or the CUDA toolkit."""
+@functools.cache
+def library() -> Any:
+    """CUPTI as torch has loaded it, else where it is installed with torch or the CUDA toolkit.
+
+    Raises:
+        Refused: it is nowhere.
+    """
     maps = Path("/proc/self/maps").read_text().splitlines()
     loaded = {line.split(maxsplit=5)[5] for line in maps if "libcupti.so" in line}
     beside = [found for folder in sys.path for found in glob.glob(f"{folder}/nvidia/*/lib/libcupti.so*")]
@@ -153,6 +174,12 @@ def _library() -> Any:
         "benchmark",
         "libcupti was found neither in torch's packages nor in a CUDA toolkit: no device times",
     )
+
+
+def _launch(address: int) -> Launch:
+    (registers,) = struct.unpack("H", ctypes.string_at(address + 6, 2))
+    sizes = struct.unpack("8i", ctypes.string_at(address + 52, 32))
+    return Launch(sizes[:3], sizes[3:6], registers, *sizes[6:])
 
 
 _REQUESTED = ctypes.CFUNCTYPE(

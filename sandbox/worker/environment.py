@@ -117,6 +117,12 @@ def _gpu() -> tuple[dict[str, Any] | None, str]:
         "sm_count": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
         "l2_bytes": properties.L2_cache_size,
+        # Not every build of torch tells these.
+        "shared_bytes_per_sm": getattr(properties, "shared_memory_per_multiprocessor", None),
+        "shared_bytes_per_block": getattr(properties, "shared_memory_per_block_optin", None),
+        "registers_per_sm": getattr(properties, "regs_per_multiprocessor", None),
+        "threads_per_sm": getattr(properties, "max_threads_per_multi_processor", None),
+        "warp_threads": getattr(properties, "warp_size", None),
         "cuda": torch.version.cuda,
         "device_count": torch.cuda.device_count(),
     }, ""

@@ -89,11 +89,11 @@ class KernelSide(TimedSide):
 
         `do_captured` tells its launches, also after this has failed.
         """
-        from . import standalone
+        from . import placeholders, standalone
 
         self.stage = "capture"
         recorder = self._capture()
-        with self._cuda():
+        with self._cuda(), placeholders.used():
             standalone.run(
                 blobs[0].decode(),
                 shown_as=shown_as,
@@ -254,10 +254,25 @@ class KernelSide(TimedSide):
             tuning.unwatch()
 
     def do_profile(self, _: list[Any]) -> Reply:
-        from .measure import profile_region
+        from . import profiled
 
         self.stage = "run"
-        profile_region(self._entry, self._inputs)
+        profiled.region(self._entry, self._inputs)
+        return {}, []
+
+    def do_count(self, _: list[Any], *, metrics: list[str], launches_limit: int) -> Reply:
+        """What the GPU's counters say of one call, kernel by kernel; or why this machine can't count."""
+        from . import counted
+
+        self.stage = "run"
+        return counted.count(self._entry, self._inputs, metrics, launches_limit), []
+
+    def do_profile_file(self, blobs: list[Any], *, shown_as: str, origin: str | None, limit_s: float) -> Reply:
+        """Run a kernel file as it stands, for so many seconds at most."""
+        from . import profiled
+
+        self.stage = "run"
+        profiled.file(blobs[0].decode(), shown_as=shown_as, origin=origin, sources=self._sources, limit_s=limit_s)
         return {}, []
 
     @contextlib.contextmanager

@@ -19,7 +19,6 @@ from .cuda_context import fill, reset_persisting_lines, synchronize
 from .cupti import Activity, recorder
 from .failures import Refused
 from .layouts import Layout
-from .ranges import big_op
 from .task import call
 
 SPIN_CYCLES = (50_000, 150_000)
@@ -240,20 +239,6 @@ class Measurement:
     def _mark(self) -> None:
         stream = torch.cuda.current_stream().cuda_stream
         fill(self._marked.data_ptr(), self._mark_bytes, stream)
-
-
-def profile_region(entry: Callable[..., Any], inputs: Any) -> None:
-    """Two calls outside (compile, autotune, load), then one inside the range that the profiler measures.
-
-    torch's own profiler stays out of this: it and Nsight Compute exclude each other in a process.
-    """
-    for _ in range(2):
-        call(entry, values.copy(inputs))
-    fresh = values.copy(inputs)
-    synchronize()
-    with big_op():
-        call(entry, fresh)
-        synchronize()
 
 
 def _between_marks(

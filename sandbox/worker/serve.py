@@ -36,8 +36,13 @@ def main(options: dict[str, Any]) -> int:
         # What has several threads, as after imports, can't change its user namespace.
         seal.drop_privileges(become_nobody=False, processes=options["limits"]["processes"])
     seal.forbid_calls()
-    facts = environment.describe(options["flavor"])
-    return serve(sock, flavor=options["flavor"], scratch=options["scratch"], facts=facts, base_cache=None)
+    flavor = options["flavor"]
+    facts = {"problem": None} if flavor == "reader" else environment.describe(flavor)
+    code = serve(sock, flavor=flavor, scratch=options["scratch"], facts=facts, base_cache=None)
+    if flavor == "profiled":
+        # What Python and CUDA would do at their end takes half a second, which the profiler's report waits for.
+        os._exit(code)
+    return code
 
 
 def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, Any], base_cache: str | None) -> int:
@@ -45,7 +50,8 @@ def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, An
 
     Args:
         sock: the parent's socket.
-        flavor: ``cpu``, ``interpret`` or ``gpu``.
+        flavor: ``cpu``, ``interpret``, ``gpu``, ``profiled`` (for a GPU that it touches only when it is told to), or
+            ``reader`` (of reports: torch and Triton stay out of it).
         scratch: an empty folder of this worker's own.
         facts: what this interpreter has.
         base_cache: a Triton cache to start from.
@@ -57,7 +63,7 @@ def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, An
     cache = f"{scratch}/triton-cache"
     os.environ.update(TMPDIR=scratch, TRITON_CACHE_DIR=cache)
     sys.dont_write_bytecode = True
-    if facts["problem"] is None:
+    if facts["problem"] is None and flavor != "reader":
         from . import versions, warm
 
         versions.keep_lines()
@@ -67,6 +73,8 @@ def serve(sock: socket.socket, *, flavor: str, scratch: str, facts: dict[str, An
             if facts["problem"] is None:
                 # CUPTI in a process shuts out the profiler that may have started it.
                 warm.touch_gpu() if base_cache is None else warm.use_everything()
+        elif flavor == "profiled":
+            warm.load_sides()
     frames.send(sock, {"hello": facts})
     if facts["problem"] is not None:
         return 0
@@ -133,7 +141,11 @@ class Worker:
     def do_begin(self, _: list[Any], *, role: str, device: str, target: dict[str, Any] | None) -> Reply:
         """What this worker is for: ``task``, ``capture``, ``interpret``, ``cuda`` or ``replay``."""
         self._role = role
-        if role == "task":
+        if role == "report":
+            from .report_side import ReportSide
+
+            self._side = ReportSide()
+        elif role == "task":
             from .task_side import TaskSide
 
             self._side = TaskSide(device, self.sources)
@@ -152,4 +164,18 @@ class Worker:
         from . import warm
 
         warm.touch_gpu()
+        return {}, []
+
+    def do_warm_up(self, _: list[Any]) -> Reply:
+        """Open the device and run the known kernel, so that no job pays for first times."""
+        return self.do_probe_device(_)
+
+    def do_probe_profile(self, _: list[Any]) -> Reply:
+        """Run the known kernel inside the range that a profiler selects."""
+        from . import warm
+        from .ranges import big_op
+
+        warm.touch_gpu()
+        with big_op():
+            warm.touch_gpu()
         return {}, []

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from . import load, placeholders
+from . import load
 from .failures import Refused, Sources
 
 MODULE = "kernel"
@@ -44,7 +44,7 @@ def run(
     """
     # Scripts read their options from here; this worker's own are none of theirs.
     sys.argv = [str(Path.cwd() / f"{MODULE}.py")]
-    with placeholders.used(), _stopped_after(limit_s):
+    with _stopped_after(limit_s):
         module = load.load_module(
             text, name=MODULE, shown_as=shown_as, stage="capture", origin=origin, sources=sources, may_exit=True
         )

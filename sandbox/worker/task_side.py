@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from . import canary, load, scaling, values
 from .contents import NONE, Alternatives, Contents, alternative, constants
 from .failures import Refused, Sources
+from .repeated import Repeated
 from .task import Task
 from .timed_side import TimedSide
 
@@ -64,9 +66,12 @@ class TaskSide(TimedSide):
         layout: str,
         slacks: dict[str, float],
         slot: int,
+        contents: str,
     ) -> Reply:
+        """Inputs; with ``contents`` "repeated", large random ones repeat a block, see `repeated`."""
         self.stage = "inputs"
-        inputs = self._slots[slot].make_inputs(case, seed, variant, scale, layout, slacks)
+        with Repeated() if contents == "repeated" else contextlib.nullcontext():
+            inputs = self._slots[slot].make_inputs(case, seed, variant, scale, layout, slacks)
         return _encoded(inputs, "inputs", "make_inputs' result")
 
     def do_make_and_expect(self, _: list[Any], *, slot: int, **of: Any) -> Reply:

@@ -47,6 +47,11 @@ def compile_once(cache: str, *, driver: bool) -> None:
         CudaLauncher(kernel.src, kernel.metadata)
 
 
+def load_sides() -> None:
+    """Import what jobs under a profiler use."""
+    from . import kernel_side, load, measure, reference, share, standalone, tuning, values  # noqa: F401
+
+
 def fill_cache(base: str | None, own: str) -> None:
     """A cache of one's own that starts with what the preloader compiled."""
     if base is not None and Path(base).is_dir():

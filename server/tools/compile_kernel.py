@@ -16,7 +16,8 @@ NAME: Final = "compile_kernel"
 TITLE: Final = "Compile a kernel and explain what the compiler did"
 DESCRIPTION: Final = """\
 Runs the entry on the task's cases with a capturing driver: every Triton launch is specialized and compiled \
-exactly as for a real launch on the target, and nothing is launched. Without a task the kernel file is run as it \
+exactly as for a real launch on the target, and nothing is launched; large random inputs hold a block of values over \
+and over. Without a task the kernel file is run as it \
 stands, and what it launches itself is compiled (its tests at the end, or its `__main__` block if nothing else \
 launches); notes say where it failed after that. Works without a GPU, in seconds. Start here: it finds most \
 inefficiencies before anything is timed.
@@ -116,7 +117,7 @@ async def _compile_cases(found: Findings, progress: Progress, source: Source, ta
         await kernels.load(source, spec)
         for number, case in enumerate(chosen):
             await progress(number, len(chosen), f"compiling case {case} of {source.shown_as} for {found.goal.name}")
-            await kernels.set_inputs(await tasks.make_inputs(case, seed=0))
+            await kernels.set_inputs(await tasks.make_inputs(case, seed=0, contents="repeated"))
             capture = await kernels.capture()
             if not capture.launches:
                 raise rejected(

@@ -1,14 +1,19 @@
-"""hardware_spec: the GPU that is optimized for, and what works on this machine."""
+"""hardware_spec: the GPU that is optimized for, what this machine's reaches, and what works here."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from mcp_types import ToolAnnotations
 
+from ...profiling.hardware.ceilings import Ceilings, shares_pct
 from ...profiling.hardware.detect import DetectedGpu, detect
-from ...profiling.hardware.model import Target
-from ...sandbox.facts import Vendor
+from ...profiling.hardware.model import Gpu, SmLimits, Target
+from ...profiling.hardware.short_form import reached, scaled, short_form
+from ...sandbox.facts import GpuFacts
 from ...sandbox.outcome import Kind
-from ..machine import Check, inspect
+from ...sandbox.wire import Wire
+from .. import ceilings, nvidia_tools
+from ..check import Check
+from ..machine import inspect
 from ..results import Result
 from ..services import Services
 from .parameters import Progress
@@ -16,102 +21,162 @@ from .parameters import Progress
 NAME: Final = "hardware_spec"
 TITLE: Final = "Describe the GPU and what works here"
 DESCRIPTION: Final = """\
-Data-sheet numbers of the target GPU (SMs, memory bandwidth, dense peaks by type, L2, with their source), the \
-limits of one SM (registers, shared memory, warps), the GPUs that this machine really has with their clocks and \
-load, and which tools work here: checks[] say ok, limited or missing, with the remedy. Peaks are data-sheet \
-values, not measurements; null means unknown. Call it once at the start."""
+The target GPU in short: SMs, memory bandwidth, dense peaks by type, L2, ridge, and the limits of one SM (registers, \
+shared memory, warps), from data sheets; measured: what this machine's GPU really reaches, once that was measured; \
+and what is limited or missing here, each with its remedy (checks[]). null means unknown. measure=true measures all \
+ceilings anew: bandwidths of device memory and L2, tensor and FMA rates, the shortest kernel; under 20 s, needs a GPU. \
+detail=true adds the whole data sheet with its source, the limits, the GPUs with clocks, power, link and load, and \
+the checks that are ok. Call it once at the start."""
 ANNOTATIONS: Final = ToolAnnotations(
-    title=TITLE, read_only_hint=True, idempotent_hint=True, destructive_hint=False, open_world_hint=False
+    # Measuring keeps its results in the server's own folder: nothing of the caller's changes.
+    title=TITLE,
+    read_only_hint=True,
+    idempotent_hint=True,
+    destructive_hint=False,
+    open_world_hint=False,
 )
+MEASURING: Final = "hardware_spec with measure=true tells what this GPU really reaches (under 20 s)."
 
 
-class _Words(NamedTuple):
-    """What a vendor calls the parts of its GPUs."""
+class TargetSpec(Wire):
+    """What is compiled for. Peaks are dense, from the data sheet; null: not known, or a bare architecture."""
 
-    sm: str
-    shared: str
-    warps: str
+    name: str
+    architecture: str
+    """As the vendor's compiler calls it: `sm_90`, `gfx942`."""
+    sm_count: int | None
+    memory_bytes_per_s: float | None
+    l2_bytes: int | None
+    peak_bf16_dense_flops_per_s: float | None
+    """The same for FP16."""
+    peak_fp8_dense_flops_per_s: float | None
+    peak_tf32_dense_flops_per_s: float | None
+    peak_fp32_flops_per_s: float | None
+    ridge_flops_per_byte: float | None
+    """Dense bf16 operations a byte of device memory at which the target turns from memory-bound to compute-bound."""
 
 
-_WORDS: Final[dict[Vendor, _Words]] = {
-    "nvidia": _Words("SM", "shared memory", "warps"),
-    "amd": _Words("compute unit", "LDS", "waves of 64 threads"),
-}
+class HardwareDetails(Wire):
+    """What is rarely needed."""
+
+    data_sheet: Gpu | None
+    """The target's catalogue entry, with its source; null for a bare architecture."""
+    limits: SmLimits
+    """Of one SM of the target."""
+    gpus: list[DetectedGpu]
+    """GPUs of this machine, live values."""
+    torch_gpu: GpuFacts | None
+    """The GPU as torch sees it."""
 
 
 class HardwareResult(Result):
     """What `hardware_spec` returns."""
 
-    target: Target | None = None
-    """What is compiled for: catalogue entry and SM limits."""
-    ridge_flops_per_byte: float | None = None
-    """Dense bf16 operations a byte of device memory at which the target turns from memory-bound to compute-bound."""
-    gpus: list[DetectedGpu] = []
-    """GPUs of this machine, live values."""
+    target: TargetSpec | None = None
+    measured: Ceilings | None = None
+    """What this machine's GPU reached; null: never measured, see `measure`."""
+    measured_pct: dict[str, float] | None = None
+    """Field of `measured` -> its share of this GPU's data sheet, in percent."""
     checks: list[Check] = []
-    """What works here."""
+    """What is limited or missing here; with `detail` also what is ok, and without a GPU what its tools lack."""
+    details: HardwareDetails | None = None
+    """With `detail`: data sheet, limits, live values."""
 
 
-async def hardware_spec(services: Services, progress: Progress, *, target: str | None = None) -> HardwareResult:
+async def hardware_spec(
+    services: Services,
+    progress: Progress,
+    *,
+    target: str | None = None,
+    measure: bool = False,
+    detail: bool = False,
+) -> HardwareResult:
     """Describe a target and this machine.
 
     Raises:
-        Stopped: ``rejected``, for a name that is no target.
+        Stopped: ``rejected``, for a name that is no target; ``unavailable``, where nothing can be measured.
     """
-    await progress(0, 1, "looking at this machine")
+    await progress(0, 2, "looking at this machine")
     goal = await services.target(target)
-    detection = await detect()
-    checks = await inspect(services)
-    gpu = goal.gpu
-    ridge = None
-    if gpu is not None and gpu.peak_bf16_dense_flops_per_s and gpu.memory_bytes_per_s:
-        ridge = gpu.peak_bf16_dense_flops_per_s / gpu.memory_bytes_per_s
+    note = None
+    if measure:
+        await progress(1, 2, "measuring what this GPU reaches")
+        measured, note = await ceilings.measure(services)
+    else:
+        measured = await ceilings.kept(services)
+    own, detection, checks = await services.gpu(), await detect(), await inspect(services)
+    environment = await services.environment()
+    has_gpu = environment.gpu is not None
+    # Without a GPU, what else its tools lack is no news.
+    news = [check for check in checks if check.status != "ok" and (has_gpu or check.name not in nvidia_tools.NAMES)]
+    shown = checks if detail else news
     return HardwareResult(
         kind=Kind.OK,
-        summary=_summary(goal, ridge, detection.gpus, checks),
-        next_step=next(
-            (check.remedy for check in checks if check.required and check.status == "missing"),
-            "compile_kernel with the kernel and its task.",
-        ),
-        target=goal,
-        ridge_flops_per_byte=ridge,
-        gpus=detection.gpus,
-        checks=checks,
+        summary=_summary(goal, own, measured, note, detection.gpus, shown),
+        next_step=_next_step(checks, has_gpu=has_gpu, measured=measured is not None),
+        target=_spec(goal),
+        measured=measured,
+        measured_pct=shares_pct(measured, own) if measured is not None and own is not None else None,
+        checks=shown,
+        details=HardwareDetails(data_sheet=goal.gpu, limits=goal.limits, gpus=detection.gpus, torch_gpu=environment.gpu)
+        if detail
+        else None,
     )
 
 
-def _summary(goal: Target, ridge: float | None, gpus: list[DetectedGpu], checks: list[Check]) -> str:
-    lines: list[str] = []
-    gpu, limits = goal.gpu, goal.limits
-    words = _WORDS[limits.vendor]
-    compute_capability = f"compute capability {goal.capability / 10:.1f}"
-    architecture = compute_capability if limits.vendor == "nvidia" else f"AMD {limits.architecture}"
-    if gpu is None:
-        lines.append(f"Target {goal.name}: {architecture}; name a GPU for its peaks.")
-    else:
-        lines.append(
-            f"Target {gpu.name} ({gpu.product}), {architecture}: {gpu.sm_count} {words.sm}s, "
-            f"memory {_scaled(gpu.memory_bytes_per_s, 1e12, 'TB/s')}, L2 {_scaled(gpu.l2_bytes, 1 << 20, 'MiB')}, "
-            f"dense peaks bf16/fp16 {_scaled(gpu.peak_bf16_dense_flops_per_s, 1e12, 'TFLOP/s')}, "
-            f"tf32 {_scaled(gpu.peak_tf32_dense_flops_per_s, 1e12, 'TFLOP/s')}, "
-            f"fp8 {_scaled(gpu.peak_fp8_dense_flops_per_s, 1e12, 'TFLOP/s')}, "
-            f"fp32 {_scaled(gpu.peak_fp32_flops_per_s, 1e12, 'TFLOP/s')}."
-        )
-        if ridge is not None:
-            lines.append(f"Below {ridge:.0f} bf16 operations a byte of device memory a kernel is memory-bound.")
-    lines.append(
-        f"One {words.sm}: {limits.registers_per_sm:,} registers ({limits.registers_per_thread} a thread at most), "
-        f"{limits.shared_bytes_per_block:,} B {words.shared} a block of {limits.shared_bytes_per_sm:,} B, "
-        f"{limits.warps_per_sm} {words.warps}, {limits.blocks_per_sm} blocks."
+def _spec(goal: Target) -> TargetSpec:
+    gpu = goal.gpu
+    ridge = gpu.ridge_flops_per_byte if gpu is not None else None
+    return TargetSpec(
+        name=goal.name,
+        architecture=goal.limits.architecture,
+        sm_count=gpu.sm_count if gpu is not None else None,
+        memory_bytes_per_s=gpu.memory_bytes_per_s if gpu is not None else None,
+        l2_bytes=gpu.l2_bytes if gpu is not None else None,
+        peak_bf16_dense_flops_per_s=gpu.peak_bf16_dense_flops_per_s if gpu is not None else None,
+        peak_fp8_dense_flops_per_s=gpu.peak_fp8_dense_flops_per_s if gpu is not None else None,
+        peak_tf32_dense_flops_per_s=gpu.peak_tf32_dense_flops_per_s if gpu is not None else None,
+        peak_fp32_flops_per_s=gpu.peak_fp32_flops_per_s if gpu is not None else None,
+        ridge_flops_per_byte=None if ridge is None else round(ridge, 1),
     )
-    for found in gpus:
-        clock = _scaled(found.sm_clock_hz, 1e6, "MHz")
-        lines.append(f"Here: GPU {found.index} {found.name}, driver {found.driver_version}, SM clock now {clock}.")
+
+
+def _next_step(checks: list[Check], *, has_gpu: bool, measured: bool) -> str:
+    for check in checks:
+        if check.required and check.status == "missing" and check.remedy is not None:
+            return check.remedy
+    then = "compile_kernel with the kernel and its task."
+    return f"{MEASURING} Then {then}" if has_gpu and not measured else then
+
+
+def _summary(
+    goal: Target,
+    own: Gpu | None,
+    measured: Ceilings | None,
+    note: str | None,
+    gpus: list[DetectedGpu],
+    checks: list[Check],
+) -> str:
+    same = own is not None and own == goal.gpu
+    lines = [short_form(goal, measured if same else None)]
+    if measured is not None and not same:
+        lines.append(f"This machine's GPU is another. {reached(measured)}")
+    if measured is not None and measured.absent:
+        lines.append("Not measured: " + "; ".join(f"{field}: {why}" for field, why in measured.absent.items()))
+    if note is not None:
+        lines.append(f"Note: {note}.")
+    lines += map(_here, gpus)
     for check in checks:
         remedy = f" -> {check.remedy}" if check.remedy is not None else ""
         lines.append(f"{check.status}: {check.name}: {check.detail}{remedy}")
     return "\n".join(lines)
 
 
-def _scaled(value: float | None, unit: float, name: str) -> str:
-    return "unknown" if value is None else f"{value / unit:.4g} {name}"
+def _here(gpu: DetectedGpu) -> str:
+    """A GPU of this machine, in a line."""
+    held = f", held down by {', '.join(gpu.throttle_reasons)}" if gpu.throttle_reasons else ""
+    return (
+        f"Here: GPU {gpu.index} {gpu.name}, driver {gpu.driver_version}, "
+        f"SM clock {scaled(gpu.sm_clock_hz, 1e6, 'MHz')} of {scaled(gpu.max_sm_clock_hz, 1e6, 'MHz')}{held}, "
+        f"power limit {scaled(gpu.power_limit_w, 1, 'W')}."
+    )

@@ -68,3 +68,36 @@ Cache = Annotated[
         "written. Default: cold."
     ),
 ]
+
+ProfiledCases = Annotated[
+    list[str] | None,
+    Field(description="Names of the task's cases to profile, such as ['train']. Default: the one of largest weight."),
+]
+ProfileLevel = Annotated[
+    Literal["quick", "standard", "full"],
+    Field(description="How much is counted: 'quick', 'standard' or 'full'. Default: standard."),
+]
+MetricNames = Annotated[
+    list[str] | None,
+    Field(
+        description="Instead of a level: full names of Nsight Compute's metrics, such as "
+        "['smsp__inst_executed.sum']; 60 at most. Default: none."
+    ),
+]
+KernelNames = Annotated[
+    list[str] | None,
+    Field(description="Only launches of these functions, such as ['softmax_kernel']. Default: all launches."),
+]
+Launches = Annotated[
+    int, Field(description="How many launches of a call are profiled, from the first: 1 to 50. Default: 10.")
+]
+ProfileCompared = Annotated[
+    str | None,
+    Field(
+        description="Another kernel file, such as the baseline: a path or Python source. It is profiled too, and "
+        "changes[] tells what differs. Default: none."
+    ),
+]
+Detail = Annotated[
+    bool, Field(description="Also return everything that was read of each launch shown. Default: false.")
+]

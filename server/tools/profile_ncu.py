@@ -1,36 +1,53 @@
-"""profile_ncu: hardware counters of the entry's launches, through Nsight Compute."""
+"""profile_ncu: hardware counters of the entry's launches, down to source lines."""
 
-from pathlib import Path
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
-import anyio
 from mcp_types import ToolAnnotations
 
-from ...profiling.ncu.command import Page, command, export_command, find_ncu
-from ...profiling.ncu.failure import NcuFailure, explain
-from ...profiling.ncu.model import LaunchProfile, Rule
-from ...profiling.ncu.report import parse_raw, parse_rules, summarize
-from ...sandbox.errors import Stopped
-from ...sandbox.outcome import Kind, Problem
-from ...sandbox.scratch import scratch_folder
+from ...profiling.ncu import hotspots as hot
+from ...profiling.ncu.causes import causes
+from ...profiling.ncu.delta import compare_reports
+from ...profiling.ncu.levels import LEVELS, Level, LevelName, custom
+from ...profiling.roofline import Work
+from ...sandbox.errors import rejected
+from ...sandbox.facts import Environment
+from ...sandbox.outcome import Kind
 from ...sandbox.source import Source, read_source
 from ...sandbox.task import Task
-from ...sandbox.workers import TaskWorker, gpu_worker, task_worker
-from ..results import Result
+from ...sandbox.workers import task_worker
+from ..nsight_compute import Profiler, chip_metrics, find_profiler
 from ..services import Services
 from .parameters import Progress
+from .profile_case import Asked, CaseProfile, count_case, profile_case, profile_file
+from .profile_report import (
+    CHANGES_SHOWN,
+    LAUNCHES_SHOWN,
+    ProfileChange,
+    ProfiledLaunch,
+    ProfileResult,
+    case_of,
+    launch_of,
+    next_step,
+    summary,
+)
 
 NAME: Final = "profile_ncu"
-TITLE: Final = "Profile a kernel with Nsight Compute"
+TITLE: Final = "Profile a kernel with hardware counters"
 DESCRIPTION: Final = """\
-Runs the entry under Nsight Compute (ncu): two calls to warm up, then one inside the NVTX range BIG_OP, whose \
-launches are measured with caches flushed and clocks left alone. Needs a GPU, ncu and access to its counters; \
-about 10 s a case.
-Returns launches[], the longest first: duration_us, memory_pct and compute_pct (busiest part, as a share of its \
-peak), achieved_occupancy_pct with occupancy_limiter, stalls[] (why warps wait, worst first, with what to suspect) \
-and rules[] (Nsight Compute's own findings with estimated speed-ups). Both memory_pct and compute_pct below 60: \
-latency-bound. The .ncu-rep file is linked under artifacts. Use it to choose the next idea, not to compare speeds: \
-benchmark does that."""
+Counts what the GPU does in one call of the entry, inside the NVTX range BIG_OP: two calls to warm up (compile, \
+autotune) come before it; caches are emptied, clocks left alone. level 'quick' (about 1 s) tells the memory roof, \
+tensor cores, occupancy and a small grid apart; 'standard' (about 3 s) adds the hottest source lines with what their \
+warps wait for, stalls, coalescing, bank conflicts, operations and Nsight Compute's own rules; 'full' (about 6 s) \
+counts everything for the report file. The first call of a level takes about 8 s more. Or metrics=[...]: ncu's names. \
+Without a task the kernel file is run as it stands. Needs a GPU, ncu and access to its counters.
+Returns launches[], the longest first: duration_us, memory_pct, compute_pct, dram_pct, achieved_pct, occupancy with \
+its limiter, causes[] (what limits it and what to try), hotspots[] (line, share of samples, stall, the line waited \
+for), stalls[], rules[]; cases[] with traffic_ratio (bytes moved over bytes needed). With compare also changes[] \
+against another kernel file. The .ncu-rep report and all numbers are artifacts. Use it to choose the next idea, not to \
+compare speeds: benchmark does that."""
 ANNOTATIONS: Final = ToolAnnotations(
     # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
@@ -40,35 +57,9 @@ ANNOTATIONS: Final = ToolAnnotations(
     open_world_hint=True,
 )
 
-LAUNCHES_PROFILED: Final = 10
-LAUNCHES_SHOWN: Final = 5
-RULES_SHOWN: Final = 4
-RULE_TEXT_LIMIT: Final = 400
-RULE_TYPES: Final = frozenset({"OPT", "WRN"})
-ENDINGS: Final = frozenset({Kind.RUNTIME_ERROR, Kind.UNAVAILABLE, Kind.OUT_OF_MEMORY})
-"""How a worker's sudden end is reported."""
-TARGET_CODES: Final = frozenset({"target_failed", "nothing_profiled", "killed", "other"})
-"""What ncu says where the program that it runs is at fault."""
-FINISH_S: Final = 120.0
-EXPORT_S: Final = 60.0
-
-
-class ProfiledLaunch(LaunchProfile):
-    """One launch of one case under the profiler."""
-
-    case: str
-    rules: list[Rule]
-    """Nsight Compute's own findings, the largest estimated speed-up first."""
-
-
-class ProfileResult(Result):
-    """What `profile_ncu` returns."""
-
-    gpu: str | None = None
-    ncu: str | None = None
-    """Path of the ncu that was used."""
-    launches: list[ProfiledLaunch] = []
-    launches_omitted: int = 0
+LAUNCHES: Final = 10
+LAUNCHES_LIMIT: Final = 50
+NAMES_LIMIT: Final = 60
 
 
 async def profile_ncu(
@@ -76,179 +67,199 @@ async def profile_ncu(
     progress: Progress,
     *,
     kernel: str,
-    task: str,
+    task: str | None = None,
     cases: list[str] | None = None,
+    level: LevelName = "standard",
+    metrics: list[str] | None = None,
+    kernel_names: list[str] | None = None,
+    launches: int = LAUNCHES,
+    compare: str | None = None,
+    detail: bool = False,
 ) -> ProfileResult:
-    """Profile one call of the entry for each chosen case.
+    """Profile one call of the entry for each chosen case; without a task, what the file itself launches.
 
     Raises:
         Stopped: any failing outcome; ``unavailable`` without GPU, ncu or counters, each with its remedy.
     """
-    kernel_source, task_source = read_source(kernel, "kernel"), read_source(task, "task")
+    kernel_source = read_source(kernel, "kernel")
+    other_source = None if compare is None else read_source(compare, "compare")
+    task_source = None if task is None else read_source(task, "task")
+    if task_source is None and (cases is not None or compare is not None):
+        raise rejected("task", "cases and compare need a task", fix="Give the task too, or leave them out.")
     environment = await services.require_gpu("profile")
-    assert environment.gpu is not None
-    ncu = find_ncu()
-    if ncu is None:
-        raise Stopped(
-            Kind.UNAVAILABLE,
-            Problem(
-                stage="profile",
-                message="Nsight Compute (ncu) was not found on PATH or in its usual places",
-                likely_fix="Install it (it comes with the CUDA toolkit, or alone from NVIDIA), or set "
-                "TRITONFORGE_NCU to its path.",
-            ),
-        )
+    # The quick level of a task is counted without Nsight Compute: faster by a second, and from a worker that is there.
+    by_cupti = level == "quick" and metrics is None and task_source is not None
+    profiler = None if by_cupti else await find_profiler()
+    asked = await _asked(environment, profiler, level, metrics, kernel_names, launches)
     await services.artifacts.prepare()
-    launches: list[ProfiledLaunch] = []
-    artifacts: list[str] = []
-    async with (
-        services.gpu_turn(),
-        task_worker(services.executor, on_gpu=True) as tasks,
-    ):
-        spec = await tasks.load(task_source)
-        chosen = spec.select(cases) if cases is not None else [_heaviest(spec)]
+    run = _Run(services, profiler, asked, environment)
+    if task_source is None:
+        await progress(0, 1, f"profiling {kernel_source.shown_as}")
+        found, others = [await run.file(kernel_source)], list[CaseProfile]()
+    else:
+        spec, chosen = await _chosen(services, task_source, cases)
+        found, others = list[CaseProfile](), list[CaseProfile]()
         for number, case in enumerate(chosen):
             await progress(number, len(chosen), f"profiling case {case}")
-            report = await _profile(services, str(ncu), case, spec, tasks, kernel_source)
-            artifacts.append((await services.artifacts.put(f"{spec.entry}-{case}.ncu-rep", report.data)).uri)
-            launches += report.launches
-    launches.sort(key=lambda launch: -(launch.duration_us or 0.0))
-    shown = launches[:LAUNCHES_SHOWN]
-    return ProfileResult(
-        kind=Kind.OK,
-        summary=_summary(environment.gpu.name, shown, len(launches) - len(shown)),
-        next_step=_next_step(shown[0]),
-        gpu=environment.gpu.name,
-        ncu=str(ncu),
-        launches=shown,
-        launches_omitted=len(launches) - len(shown),
-        artifacts=artifacts,
-    )
+            found.append(await run.case(kernel_source, task_source, spec, case))
+            if other_source is not None:
+                others.append(await run.case(other_source, task_source, spec, case))
+    return await _result(run, found, others, detail=detail)
 
 
-class CaseReport:
-    """The report of one case: the file's bytes and the launches in it."""
+async def _asked(
+    environment: Environment,
+    profiler: Profiler | None,
+    level: LevelName,
+    names: list[str] | None,
+    kernel_names: list[str] | None,
+    launches: int,
+) -> Asked:
+    if not 1 <= launches <= LAUNCHES_LIMIT:
+        raise rejected("profile", f"launches is {launches}; 1 to {LAUNCHES_LIMIT} are allowed")
+    for name in kernel_names or []:
+        if not name.isidentifier() or not name.isascii():
+            raise rejected("profile", f"{name[:100]!r} in kernel_names is no name of a function")
+    chosen: Level = LEVELS[level]
+    if names is not None:
+        assert profiler is not None
+        if not 1 <= len(names) <= NAMES_LIMIT:
+            raise rejected("profile", f"metrics has {len(names)} names; 1 to {NAMES_LIMIT} are allowed")
+        assert environment.gpu is not None
+        wrong = (await chip_metrics(profiler, environment.gpu.capability)).check(names)
+        if wrong:
+            raise rejected("profile", " ".join(wrong[:5]), fix="Mend or leave out these names; nothing was run.")
+        chosen = custom(tuple(dict.fromkeys(names)))
+    ahead = names is None and kernel_names is None and launches == LAUNCHES
+    return Asked(chosen, tuple(names or ()), tuple(kernel_names or ()), launches, ahead)
 
-    def __init__(self, data: bytes, launches: list[ProfiledLaunch]) -> None:
-        self.data = data
-        self.launches = launches
+
+async def _chosen(services: Services, task: Source, cases: list[str] | None) -> tuple[Task, list[str]]:
+    async with task_worker(services.executor, on_gpu=False) as tasks:
+        spec = await tasks.load(task)
+    return spec, spec.select(cases) if cases is not None else [heaviest(spec)]
 
 
-def _heaviest(spec: Task) -> str:
+def heaviest(spec: Task) -> str:
     """The case with the largest weight that is not marked small; the first of equals."""
     names = [name for name, case in spec.cases.items() if not case.small] or list(spec.cases)
     return max(names, key=lambda name: spec.cases[name].weight)
 
 
-async def _profile(
-    services: Services, ncu: str, case: str, spec: Task, tasks: TaskWorker, kernel_source: Source
-) -> CaseReport:
-    async with scratch_folder() as folder:
-        path = folder / "report.ncu-rep"
-        await _collect(services, ncu, path, case, spec, tasks, kernel_source)
-        try:
-            rows = parse_raw(await _export(ncu, path, "raw"))
-            rules = parse_rules(await _export(ncu, path, "details"))
-        except ValueError as error:
-            message = f"ncu's report can't be read: {error}"
-            raise Stopped(Kind.UNAVAILABLE, Problem(stage="profile", message=message)) from error
-        data = await anyio.Path(path).read_bytes()
-    launches = [
-        ProfiledLaunch(**dict(summarize(row)), case=case, rules=_ranked(rules, index)) for index, row in enumerate(rows)
-    ]
-    return CaseReport(data, launches)
+class _Run:
+    """One call of the tool."""
 
+    def __init__(self, services: Services, profiler: Profiler | None, asked: Asked, environment: Environment) -> None:
+        self.services, self.profiler, self.asked, self.environment = services, profiler, asked, environment
 
-async def _collect(
-    services: Services, ncu: str, path: Path, case: str, spec: Task, tasks: TaskWorker, kernel_source: Source
-) -> None:
-    """Run the kernel's worker under ncu until the report is written."""
-    # The command without its target: the worker's command line follows it.
-    wrapper = command(ncu, path, ["{target}"], launch_count=LAUNCHES_PROFILED, import_source=True)[:-1]
-    try:
-        async with gpu_worker(services.executor, wrapper=wrapper, writable=str(path.parent)) as worker:
-            await worker.load(kernel_source, spec)
-            await worker.set_inputs(await tasks.make_inputs(case, seed=0))
-            await worker.profile()
-            code = await worker.process.finish(FINISH_S)
-            log = worker.process.output()
-    except Stopped as stopped:
-        # Where ncu itself gave up, the worker's end is only what followed from it.
-        failure = explain(stopped.problem.output or "", 1)
-        if stopped.kind in ENDINGS and failure is not None and failure.code not in TARGET_CODES:
-            raise _stopped(failure) from stopped
-        raise
-    if code is None:
-        message = f"ncu did not write its report within {FINISH_S:g} s"
-        raise Stopped(Kind.TIMEOUT, Problem(stage="profile", message=message, output=log[-1500:]))
-    if code != 0 or not await anyio.Path(path).exists():
-        failure = explain(log, code)
-        if failure is not None:
-            raise _stopped(failure)
-        message = f"ncu wrote no report (exit code {code})"
-        raise Stopped(Kind.UNAVAILABLE, Problem(stage="profile", message=message, output=log[-1500:] or None))
+    async def case(self, kernel: Source, task: Source, spec: Task, case: str) -> CaseProfile:
+        profiler = self.profiler
 
+        def profile() -> Awaitable[CaseProfile]:
+            if profiler is None:
+                return count_case(self.services, self.asked, kernel, task, spec, case)
+            return profile_case(self.services, profiler, self.asked, kernel, task, spec, case)
 
-def _stopped(failure: NcuFailure) -> Stopped:
-    kind = Kind.REJECTED if failure.code == "nothing_profiled" else Kind.UNAVAILABLE
-    problem = Problem(
-        stage="profile", message=failure.message, likely_fix=failure.remedy, output=failure.evidence or None
-    )
-    return Stopped(kind, problem)
+        return await self._kept((kernel.text, kernel.origin, task.text, task.origin, case), profile)
 
-
-async def _export(ncu: str, report: Path, page: Page) -> str:
-    try:
-        with anyio.fail_after(EXPORT_S):
-            done = await anyio.run_process(export_command(ncu, report, page), check=False)
-    except TimeoutError:
-        message = f"ncu did not print the {page} page of its report within {EXPORT_S:g} s"
-        raise Stopped(Kind.TIMEOUT, Problem(stage="profile", message=message)) from None
-    return done.stdout.decode("utf-8", errors="replace")
-
-
-def _ranked(rules: list[Rule], index: int) -> list[Rule]:
-    # A rule that only asks for more counters says nothing about the kernel.
-    mine = [
-        rule
-        for rule in rules
-        if rule.launch in (index, None) and rule.type in RULE_TYPES and "optional metric" not in rule.description
-    ]
-    mine.sort(key=lambda rule: -(rule.speedup_pct or 0.0))
-    return [rule.model_copy(update={"description": rule.description[:RULE_TEXT_LIMIT]}) for rule in mine[:RULES_SHOWN]]
-
-
-def _summary(gpu: str, shown: list[ProfiledLaunch], omitted: int) -> str:
-    lines = [f"Profiled on {gpu} with Nsight Compute: {len(shown) + omitted} launch(es) inside BIG_OP, longest first."]
-    for launch in shown:
-        lines.append(
-            f"- {launch.kernel} [{launch.case}] {_number(launch.duration_us, ' us', 2)}: memory "
-            f"{_number(launch.memory_pct, ' %')}, compute {_number(launch.compute_pct, ' %')} of peak; occupancy "
-            f"{_number(launch.achieved_occupancy_pct, ' %')} achieved of "
-            f"{_number(launch.theoretical_occupancy_pct, ' %')} possible (limit: {launch.occupancy_limiter}); "
-            f"DRAM {_number(launch.dram_pct, ' %')}; "
-            f"{launch.registers} registers"
+    async def file(self, kernel: Source) -> CaseProfile:
+        profiler = self.profiler
+        assert profiler is not None
+        return await self._kept(
+            (kernel.text, kernel.origin), lambda: profile_file(self.services, profiler, self.asked, kernel)
         )
-        lines += [f"  stall {stall.reason} {stall.pct:.0f} %: {stall.meaning}" for stall in launch.stalls[:3]]
-        for rule in launch.rules:
-            gain = f" (estimated {rule.speedup_type} gain {rule.speedup_pct:.0f} %)" if rule.speedup_pct else ""
-            lines.append(f"  rule {rule.name}{gain}: {rule.description[:200]}")
-    if omitted:
-        lines.append(f"- {omitted} shorter launch(es) not shown")
-    return "\n".join(lines)
+
+    async def _kept(self, of: tuple[object, ...], profile: Callable[[], Awaitable[CaseProfile]]) -> CaseProfile:
+        key = self.services.profiles.key(of, self.asked, self.profiler, self.environment)
+        kept = self.services.profiles.get(key)
+        if kept is not None:
+            return replace(kept, cached=True)
+        found = await profile()
+        if found.launches:
+            self.services.profiles.put(key, found)
+        return found
 
 
-def _number(value: float | None, unit: str, digits: int = 0) -> str:
-    return "unknown" if value is None else f"{value:.{digits}f}{unit}"
+async def _result(run: _Run, found: list[CaseProfile], others: list[CaseProfile], *, detail: bool) -> ProfileResult:
+    ranked = sorted(
+        ((launch, each) for each in found for launch in each.launches),
+        key=lambda pair: -(pair[0].profile.duration_us or 0.0),
+    )
+    if not ranked:
+        raise rejected(
+            "profile",
+            "nothing was launched on the GPU inside the profiled range, or kernel_names matched no launch",
+            fix="Check that the entry launches a kernel for this case, and kernel_names if given.",
+        )
+    shown: list[ProfiledLaunch] = []
+    lines: dict[int, str] = {}
+    for number, (launch, case) in enumerate(ranked[:LAUNCHES_SHOWN]):
+        alone = len(case.launches) == 1 and not case.left_out
+        reasons = causes(
+            launch.profile,
+            launch.lines.hotspots if launch.lines is not None else None,
+            case.ceilings,
+            Work(case.compulsory_bytes, case.useful_flops) if alone else None,
+        )
+        shown.append(launch_of(launch, case, reasons, longest=number == 0, detail=detail))
+        if launch.lines is not None and number == 0:
+            lines[number] = hot.text(launch.lines)
+    changes, unmatched = _changes(others, found)
+    assert run.environment.gpu is not None
+    result = ProfileResult(
+        kind=Kind.OK,
+        summary="",
+        gpu=run.environment.gpu.name,
+        level=run.asked.level.name,
+        by="CUPTI in the worker" if run.profiler is None else f"ncu {run.profiler.version}",
+        cached=all(each.cached for each in (*found, *others)),
+        cases=[case_of(each) for each in found],
+        launches=shown,
+        launches_omitted=len(ranked) - len(shown) + sum(each.left_out for each in found),
+        changes=changes[:CHANGES_SHOWN],
+        notes=list(dict.fromkeys([note for each in (*found, *others) for note in each.notes] + unmatched)),
+        artifacts=await _artifacts(run.services, found),
+    )
+    told = result.model_copy(update={"summary": summary(result, lines)})
+    return told.model_copy(update={"next_step": next_step(told)})
 
 
-def _next_step(longest: ProfiledLaunch) -> str:
-    memory, compute = longest.memory_pct, longest.compute_pct
-    if memory is None or compute is None:
-        return "Throughput is unknown here; compile_kernel's observations still apply."
-    if max(memory, compute) < 60:
-        worst = longest.stalls[0].reason if longest.stalls else "unknown"
-        return f"Latency-bound: raise the work in flight against the stall {worst}. One idea, then benchmark."
-    if memory >= compute:
-        return "Bound by memory: move fewer bytes (fuse, one pass, narrower types) or none will help. Then benchmark."
-    return "Bound by compute: use the tensor cores fully, or do fewer operations. Then benchmark."
+def _changes(others: list[CaseProfile], found: list[CaseProfile]) -> tuple[list[ProfileChange], list[str]]:
+    """What differs from the other kernel file, the launches that matter most first; and launches of one file alone."""
+    changes: list[ProfileChange] = []
+    notes: list[str] = []
+    for before, after in zip(others, found, strict=False):
+        old, new = ([launch.profile for launch in each.launches] for each in (before, after))
+        delta = compare_reports(old, new)
+        matched = sorted(delta.launches, key=lambda one: -(old[one.before].duration_us or 0.0))
+        changes += [
+            ProfileChange(**change.model_dump(), kernel=one.kernel, case=after.case)
+            for one in matched
+            for change in one.changes
+        ]
+        if delta.only_before:
+            notes.append(f"{after.case}: only the other file launches {', '.join(delta.only_before[:5])}")
+        if delta.only_after:
+            notes.append(f"{after.case}: only this file launches {', '.join(delta.only_after[:5])}")
+    return changes, notes
+
+
+async def _artifacts(services: Services, found: list[CaseProfile]) -> list[str]:
+    uris: list[str] = []
+    for each in found:
+        if each.data is not None:
+            uris.append((await services.artifacts.put(f"{each.case}.ncu-rep", each.data)).uri)
+        everything = {
+            "case": each.case,
+            "launches": [
+                {
+                    "profile": launch.profile.model_dump(mode="json"),
+                    "lines": None if launch.lines is None else launch.lines.model_dump(mode="json"),
+                    "rules": [rule.model_dump(mode="json") for rule in launch.rules],
+                }
+                for launch in each.launches
+            ],
+        }
+        text = json.dumps(everything, indent=1).encode()
+        uris.append((await services.artifacts.put(f"{each.case}-profile.json", text)).uri)
+    return uris

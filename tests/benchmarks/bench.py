@@ -1,13 +1,18 @@
-"""What the sections of `workers_on_gpu.py` share, and the report that they write."""
+"""What the benchmarks share, and the report that `workers_on_gpu.py` writes."""
 
 import re
 import statistics
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from tritonforge.sandbox.executors.host import Host
 from tritonforge.sandbox.limits import Limits
+from tritonforge.sandbox.process import WorkerProcess
+from tritonforge.sandbox.protocol import Frame
 from tritonforge.sandbox.source import Source
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -62,6 +67,22 @@ def source(name: str, part: str, *, clocked: bool = False) -> Source:
 
 def milliseconds(seconds: list[float]) -> str:
     return f"{1e3 * statistics.median(seconds):.1f} [{1e3 * min(seconds):.1f}, {1e3 * max(seconds):.1f}]"
+
+
+def log_requests() -> dict[str, list[float]]:
+    """Seconds of all requests to workers from now on, by operation."""
+    log: dict[str, list[float]] = defaultdict(list)
+    original = WorkerProcess.request
+
+    async def request(process: WorkerProcess, operation: str, *arguments: Any, **fields: Any) -> Frame:
+        started = time.perf_counter()
+        try:
+            return await original(process, operation, *arguments, **fields)
+        finally:
+            log[operation].append(time.perf_counter() - started)
+
+    WorkerProcess.request = request  # pyright: ignore[reportAttributeAccessIssue] - "self" there
+    return log
 
 
 def resident_kib(pid: int) -> int:

@@ -21,11 +21,10 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.benchmarks.bench import log_requests
 from tests.benchmarks.timed_kernels import TASKS, kernel
 from tritonforge.profiling.comparison import Comparison, compare
 from tritonforge.sandbox.outcome import Kind
-from tritonforge.sandbox.process import WorkerProcess
-from tritonforge.sandbox.protocol import Frame
 from tritonforge.sandbox.source import Source
 from tritonforge.sandbox.workers import gpu_worker, task_worker
 from tritonforge.server.results import respond
@@ -109,22 +108,6 @@ async def smoke(bench: Bench) -> None:
                 f"  {times.case}: blocks {times.blocks} pairs {times.process_pairs} checked {times.outputs_checked} "
                 f"replay_ratio {times.replay_ratio} reason {times.timing_reason} first {times.first_call_s:.2f} s"
             )
-
-
-def log_requests() -> dict[str, list[float]]:
-    """Seconds of all requests to workers from now on, by operation."""
-    log: dict[str, list[float]] = defaultdict(list)
-    original = WorkerProcess.request
-
-    async def request(process: WorkerProcess, operation: str, *arguments: Any, **fields: Any) -> Frame:
-        started = time.perf_counter()
-        try:
-            return await original(process, operation, *arguments, **fields)
-        finally:
-            log[operation].append(time.perf_counter() - started)
-
-    WorkerProcess.request = request  # pyright: ignore[reportAttributeAccessIssue]
-    return log
 
 
 def in_words(requests: dict[str, list[float]]) -> str:

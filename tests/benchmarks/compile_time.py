@@ -10,21 +10,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tritonforge.sandbox.process import WorkerProcess
-from tritonforge.sandbox.protocol import Frame
+from tests.benchmarks.bench import EXAMPLES, log_requests
 from tritonforge.server.services import Services
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools.compile_kernel import compile_kernel
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CASES = {"sin": ["large"], "softmax": ["train"], "matmul": ["square"]}
 REFILL_S = 4.0
 
@@ -69,22 +65,6 @@ async def main(repeats: int) -> None:
 def spread(values: list[float]) -> str:
     """Median [least, most]."""
     return f"{statistics.median(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
-
-
-def log_requests() -> dict[str, list[float]]:
-    """Seconds of each request to a worker, by operation."""
-    seconds: dict[str, list[float]] = defaultdict(list)
-    original = WorkerProcess.request
-
-    async def request(process: WorkerProcess, operation: str, *arguments: Any, **fields: Any) -> Frame:
-        started = time.perf_counter()
-        try:
-            return await original(process, operation, *arguments, **fields)
-        finally:
-            seconds[operation].append(time.perf_counter() - started)
-
-    WorkerProcess.request = request  # pyright: ignore[reportAttributeAccessIssue] - "self" there
-    return seconds
 
 
 def in_words(seconds: dict[str, list[float]]) -> str:

@@ -15,14 +15,6 @@ def sin(part: str) -> str:
     return example("sin", part)
 
 
-async def test_hardware_spec_describes_the_gpu_that_is_there(call: Call) -> None:
-    result = await call("hardware_spec")
-    assert result["kind"] == "ok"
-    assert result["gpus"][0]["sm_clock_hz"] > 0
-    status = {check["name"]: check["status"] for check in result["checks"]}
-    assert status["GPU in torch"] == "ok"
-
-
 async def test_compiled_facts_are_those_of_the_launch_that_the_profiler_sees(call: Call) -> None:
     compiled = await call("compile_kernel", kernel=sin("candidate"), task=sin("task"), cases=["large"])
     profiled = await call("profile_ncu", kernel=sin("candidate"), task=sin("task"))

@@ -3,9 +3,10 @@
 import anyio
 import pytest
 
-from tests.sandbox.fake_spares import PATIENCE_S, Maker, everybody_waits, open_pool, refusal, take
+from tests.sandbox.fake_spares import PATIENCE_S, FakeSpare, Maker, everybody_waits, open_pool, refusal, take
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.pool import Gate
+from tritonforge.sandbox.pool import Gate, Pool
+from tritonforge.sandbox.process import WorkerProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -218,3 +219,50 @@ async def test_a_failure_behind_the_gate_leaves_it_open() -> None:
         with anyio.fail_after(PATIENCE_S):
             async with gate.quiet():
                 pass
+
+
+async def test_where_it_can_be_only_the_last_step_of_a_spare_waits_for_the_gate() -> None:
+    maker, gate, finished = Maker(), Gate(), list[int]()
+
+    async def finish(spare: WorkerProcess) -> None:
+        assert isinstance(spare, FakeSpare)
+        finished.append(spare.number)
+
+    async with anyio.create_task_group() as tasks:
+        pool = Pool(maker, size=2, gate=gate, tasks=tasks, finish=finish)
+        async with gate.quiet():
+            pool.fill()
+            await everybody_waits()
+            assert (maker.begun, finished, pool.ready) == (2, [], 0)
+        await everybody_waits()
+        assert (sorted(finished), pool.ready) == ([0, 1], 2)
+
+
+async def test_a_spare_whose_last_step_fails_is_gone_and_whoever_waits_is_told() -> None:
+    maker = Maker()
+
+    async def finish(spare: WorkerProcess) -> None:
+        raise refusal("no device")
+
+    async with anyio.create_task_group() as tasks:
+        pool = Pool(maker, size=1, gate=Gate(), tasks=tasks, finish=finish)
+        with pytest.raises(Stopped, match="no device"):
+            await take(pool)
+        await everybody_waits()
+    assert maker.made
+    assert all(spare.discarded for spare in maker.made)
+
+
+async def test_a_spare_that_waits_for_the_gate_goes_with_its_pool() -> None:
+    maker, gate = Maker(), Gate()
+
+    async def finish(spare: WorkerProcess) -> None:
+        raise NotImplementedError
+
+    async with anyio.create_task_group() as tasks:
+        pool = Pool(maker, size=1, gate=gate, tasks=tasks, finish=finish)
+        async with gate.quiet():
+            pool.fill()
+            await everybody_waits()
+            tasks.cancel_scope.cancel()
+    assert [spare.discarded for spare in maker.made] == [True]

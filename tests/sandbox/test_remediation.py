@@ -27,7 +27,8 @@ OPERATIONS = [
     "call", "run_once", "prepare", "first_call", "lay_out", "release", "visit", "outputs", "call_times",
     "graph_floor", "record", "tuned", "load_plan", "make_alternatives", "set_alternatives",
     "keep_contents", "vary", "vary_from", "judge_outputs", "time_reference", "ceilings",
-    "profile", "run_file", "captured", "explain",
+    "profile", "profile_file", "count", "probe_profile", "read_report", "load_reader", "warm_up", "run_file",
+    "captured", "explain",
 ]  # fmt: skip
 
 

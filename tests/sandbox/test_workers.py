@@ -143,6 +143,26 @@ async def test_what_a_kernel_does_to_its_inputs_reaches_nobody_else(task: TaskWo
     assert record.wrong_elements == 0
 
 
+def repeats(blob: Any) -> bool:
+    """Whether random floats hold a block over and over: 512 bytes of the first are somewhere behind it."""
+    data = content(blob)
+    return data.find(data[:512], 512) >= 0
+
+
+async def test_inputs_are_real_unless_repeated_ones_are_asked_for(task: TaskWorker) -> None:
+    async def made(**more: Any) -> Values:
+        return await task.make_inputs("large", 1, **more)
+
+    real, repeated, expecting = await made(), await made(contents="repeated"), await task.make_and_expect("large", 1)
+    assert [repeats(each.blobs[0]) for each in (real, repeated, expecting[0])] == [False, True, False]
+    assert repeated.tree == real.tree
+    assert content(repeated.blobs[0])[:4096] == content((await made(contents="repeated")).blobs[0])[:4096]
+    assert content(expecting[0].blobs[0]) == content(real.blobs[0])
+    assert content((await task.make_inputs("small", 1)).blobs[0]) == content(
+        (await task.make_inputs("small", 1, contents="repeated")).blobs[0]
+    )
+
+
 async def test_a_worker_keeps_no_descriptor_of_what_it_was_given(task: TaskWorker, kernels: KernelWorker) -> None:
     count = "import os\ndef entry(*x):\n    launch(x[0], x[0])\n    return len(os.listdir('/proc/self/fd'))\n"
     await kernels.load(Source(KERNEL_HEAD + count, "kernel.py", None), describe_task())

@@ -30,7 +30,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 async def results(settings: Settings) -> dict[str, CallToolResult]:
     """Results by name: three calls at the same time, then two more that fail, then one after them, of one server."""
     calls: dict[str, tuple[str, dict[str, Any]]] = {
-        "hardware": ("hardware_spec", {"target": "h100"}),
+        "hardware": ("hardware_spec", {"target": "h100", "detail": True}),
         "compiled": ("compile_kernel", {**SIN, "kernel": str(EXAMPLES / "sin" / "baseline.py"), "target": "h100"}),
         "checked": ("run_correctness", {**SIN, "seeds": 1}),
     }
@@ -88,9 +88,10 @@ async def test_text_and_structured_content_each_carry_the_essentials(
 async def test_the_target_is_described_with_its_peaks_and_what_works_here(results: dict[str, CallToolResult]) -> None:
     content = content_of(results["hardware"])
     assert content["kind"] == "ok"
-    assert content["target"]["gpu"]["peak_bf16_dense_flops_per_s"] == 989.4e12
-    assert content["ridge_flops_per_byte"] == pytest.approx(989.4e12 / 3.35e12)
-    for said in ("132 SMs", "3.35 TB/s", "989.4 TFLOP/s", "232,448 B shared memory", "295 bf16 operations"):
+    assert content["target"]["peak_bf16_dense_flops_per_s"] == 989.4e12
+    assert content["target"]["ridge_flops_per_byte"] == pytest.approx(989.4e12 / 3.35e12, abs=0.1)
+    assert content["details"]["data_sheet"]["source"]
+    for said in ("132 SMs", "3.35 TB/s", "bf16/fp16 989.4", "232,448 B shared memory", "295 bf16 operations"):
         assert said in content["summary"]
     interpreter = content["checks"][0]
     assert (interpreter["name"], interpreter["status"]) == ("worker interpreter", "ok")

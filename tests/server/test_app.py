@@ -127,7 +127,7 @@ async def test_an_unknown_argument_is_refused_with_the_nearest_name(client: Clie
 async def test_an_unknown_argument_like_no_other_is_refused_with_all_names(client: Client) -> None:
     message = await refusal(client, "hardware_spec", {"💥": 1})
     assert "Did you mean" not in message
-    assert "It takes: target." in message
+    assert "It takes: target, measure, detail." in message
 
 
 async def test_the_argument_that_gemini_adds_is_tolerated(client: Client) -> None:

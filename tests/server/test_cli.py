@@ -264,7 +264,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> Settings:
     """What a command line makes of itself, with doctor taken out."""
     seen: list[Settings] = []
 
-    async def doctor(settings: Settings, as_json: bool) -> int:
+    async def doctor(settings: Settings, as_json: bool, *, probe: object) -> int:
         seen.append(settings)
         return OK
 

@@ -113,7 +113,7 @@ async def test_the_tools_speak_of_amds_gpus_in_their_words(settings: Settings) -
     spec, found = cast(dict[str, Any], described.structured_content), cast(dict[str, Any], compiled.structured_content)
     assert "AMD gfx942: 304 compute units" in spec["summary"]
     assert "65,536 B LDS a block" in spec["summary"]
-    assert spec["target"]["limits"]["vendor"] == "amd"
+    assert spec["target"]["architecture"] == "gfx942"
     assert (found["kind"], found["target"], found["observations"]) == ("ok", "gfx942", [])
     (launch,) = found["launches"]
     assert launch["amd"]["vgprs"] == launch["registers"] > 0

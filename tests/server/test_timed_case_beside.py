@@ -52,6 +52,7 @@ async def test_the_reference_gets_the_same_inputs_and_contents(world: World) -> 
     _, found = await one(world, against=["eager"])
     tasks, eager = found.executor.of("task")
     assert eager.fields("make_inputs") == tasks.fields("make_inputs")
+    assert {fields["contents"] for fields in tasks.fields("make_inputs")} == {"real"}
     assert eager.fields("make_alternatives") == tasks.fields("make_alternatives")
     (seed,) = [fields["seed"] for fields in tasks.fields("keep_contents")]
     assert [fields["seed"] for fields in eager.fields("prepare")] == [seed]

@@ -1,13 +1,6 @@
-# pyright: basic
-# The worker's modules have no name that a type checker could resolve: they are loaded from their folder.
-"""Ceilings: believed as far as a device can have them, kept by device; and how a worker finds them."""
+"""Ceilings: believed as far as a device can have them, and kept by device."""
 
-import importlib
-import importlib.util
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,17 +9,17 @@ import pytest
 from pydantic import ValidationError
 
 from tritonforge.profiling.hardware.catalog import resolve_target
-from tritonforge.profiling.hardware.ceilings import Ceilings, known, load, store
+from tritonforge.profiling.hardware.ceilings import Ceilings, known, load, shares_pct, store
 from tritonforge.sandbox.ceiling_facts import CeilingFacts
-from tritonforge.sandbox.isolation import WORKER_FOLDER
 
 H200 = resolve_target("h200").gpu
 UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
-RATES: dict[str, float] = {
+RATES: dict[str, Any] = {
     "read_bytes_per_s": 4.4e12,
     "copy_bytes_per_s": 4.2e12,
     "write_bytes_per_s": 4.0e12,
+    "l2_read_bytes_per_s": 6.5e12,
     "fp32_flops_per_s": 52e12,
     "tf32_flops_per_s": 350e12,
     "bf16_flops_per_s": 700e12,
@@ -43,6 +36,36 @@ def ceilings(*, uuid: str = UUID, gpu: Any = H200, **changed: Any) -> Ceilings:
 def test_what_a_worker_measured_is_kept_with_its_device_and_time() -> None:
     found = ceilings()
     assert found.model_dump() == {**RATES, "absent": {}, "uuid": UUID, "torch": "2.11.0", "measured_at": NOW}
+
+
+def test_digits_that_mean_nothing_are_not_kept() -> None:
+    assert ceilings(read_bytes_per_s=4.417389282734e12, launch_us=1.23456).model_dump(
+        include={"read_bytes_per_s", "launch_us"}
+    ) == {"read_bytes_per_s": 4.417e12, "launch_us": 1.235}
+
+
+def test_a_rate_is_told_as_its_share_of_the_data_sheet_where_that_states_it() -> None:
+    assert H200 is not None
+    found = shares_pct(ceilings(fp8_flops_per_s=None), H200)
+    assert found == {
+        "read_bytes_per_s": 91.7,
+        "copy_bytes_per_s": 87.5,
+        "write_bytes_per_s": 83.3,
+        "fp32_flops_per_s": 77.7,
+        "tf32_flops_per_s": 70.7,
+        "bf16_flops_per_s": 70.7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rate", "why"),
+    [(4.5e12, "no more than device memory gives"), (30e12, "more than the SMs can take from L2")],
+)
+def test_a_rate_that_is_not_that_of_l2_is_not_believed(rate: float, why: str) -> None:
+    found = ceilings(l2_read_bytes_per_s=rate)
+    assert found.l2_read_bytes_per_s is None
+    assert why in found.absent["l2_read_bytes_per_s"]
+    assert ceilings(gpu=None, l2_read_bytes_per_s=rate).absent == {}
 
 
 def test_what_a_worker_could_not_measure_keeps_its_reason() -> None:
@@ -126,7 +149,8 @@ def test_a_mix_is_told_by_what_was_measured() -> None:
     nothing: dict[str, Any] = dict.fromkeys(("read_bytes_per_s", "copy_bytes_per_s", "write_bytes_per_s"))
     assert ceilings(**nothing).memory_bytes_per_s(0.3) is None
     assert ceilings(**nothing).memory_bytes_per_s(None) is None
-    copies = ceilings(**{**nothing, "copy_bytes_per_s": 4.2e12})
+    only_copies: dict[str, Any] = {**nothing, "copy_bytes_per_s": 4.2e12}
+    copies = ceilings(**only_copies)
     assert [copies.memory_bytes_per_s(share) for share in (0.0, 0.5, 1.0, None)] == pytest.approx([4.2e12] * 4)
     ends = ceilings(copy_bytes_per_s=None)
     assert ends.memory_bytes_per_s(0.5) == pytest.approx(2 / (1 / 4.4e12 + 1 / 4.0e12))
@@ -174,6 +198,7 @@ def broken_files() -> dict[str, bytes]:
         "no text": b"\xff\xfe",
         "another device": ceilings(uuid="GPU-2").model_dump_json().encode(),
         "no rate": whole.replace("4400000000000.0", "-1").encode(),
+        "older fields": json.dumps(ceilings().model_dump(mode="json", exclude={"l2_read_bytes_per_s"})).encode(),
         "older form": json.dumps({"read": 1}).encode(),
         "huge": whole.encode() + b" " * (1 << 20),
     }
@@ -199,129 +224,3 @@ def test_what_is_no_uuid_names_no_file(uuid: str, tmp_path: Path) -> None:
         load(tmp_path, uuid)
     with pytest.raises(ValueError, match="uuid"):
         store(tmp_path, ceilings(uuid=uuid))
-
-
-class FakeRecorder:
-    """Stands for CUPTI: each call takes what it is told to take."""
-
-    def __init__(self, activity: Any) -> None:
-        self._activity = activity
-        self._now_ns = 1_000
-        self._found: list[Any] = []
-        self.on = False
-
-    def start(self) -> None:
-        self.on = True
-
-    def stop(self) -> None:
-        self.on = False
-
-    def ran(self, *durations_us: float) -> None:
-        for duration_us in durations_us:
-            stop_ns = self._now_ns + int(duration_us * 1e3)
-            self._found.append(self._activity("kernel", self._now_ns, stop_ns, len(self._found), None))
-            self._now_ns = stop_ns + 100
-
-    def read(self) -> list[Any]:
-        found, self._found = self._found, []
-        return found
-
-
-@pytest.fixture(scope="module")
-def worker() -> Any:
-    """The worker's module, loaded as `worker/__main__.py` does it."""
-    if "tritonforge_worker" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("worker_main", WORKER_FOLDER / "__main__.py")
-        assert spec is not None
-        assert spec.loader is not None
-        main = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(main)
-        main._load_package()
-    return importlib.import_module("tritonforge_worker.ceilings")
-
-
-@pytest.fixture
-def device(worker: Any, monkeypatch: pytest.MonkeyPatch) -> FakeRecorder:
-    """A device that only its records know of."""
-    fake = FakeRecorder(importlib.import_module("tritonforge_worker.cupti").Activity)
-    monkeypatch.setattr(worker, "recorder", lambda: fake)
-    monkeypatch.setattr(worker.torch.cuda, "synchronize", lambda: None)
-    return fake
-
-
-FAR = 1e12
-"""A deadline that no test meets."""
-
-
-def taking(device: FakeRecorder, *calls: tuple[float, ...]) -> Callable[[], None]:
-    """Something that takes the next of these durations each time, then always the last."""
-    left = list(calls)
-    return lambda: device.ran(*(left.pop(0) if len(left) > 1 else left[0]))
-
-
-def test_the_fastest_call_of_the_fastest_way_counts_from_first_start_to_last_end(worker, device) -> None:
-    slow = taking(device, (1.0,), (9.0, 3.0), (8.0, 3.0), (9.0, 3.0))
-    slower = taking(device, (20.0,))
-    # The first of each way loads what it needs and is not counted, even where it is the shortest.
-    assert worker.shortest_us([slow, slower], FAR) == pytest.approx(8.0 + 3.0 + 0.1)
-
-
-def test_after_the_deadline_a_ceiling_rests_on_what_there_is(worker, device) -> None:
-    calls = []
-
-    def way() -> None:
-        calls.append(1)
-        device.ran(5.0)
-
-    assert worker.shortest_us([way, way], 0.0) == pytest.approx(5.0)
-    assert len(calls) == 2
-
-
-def test_a_call_that_leaves_no_record_is_no_ceiling(worker, device) -> None:
-    with pytest.raises(RuntimeError, match="no device time"):
-        worker.shortest_us([lambda: None], FAR)
-
-
-def test_all_ceilings_are_told_or_absent_with_a_reason(worker, device, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: float) -> float:
-        raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED\nC++ stack trace")
-
-    monkeypatch.setattr(worker, "ATTEMPTS", {"launch_us": lambda _: 1.2, "fp8_flops_per_s": refuse})
-    found = worker.measure(3.0)
-    assert found == {"launch_us": 1.2, "absent": {"fp8_flops_per_s": "CUBLAS_STATUS_NOT_SUPPORTED"}}
-    assert CeilingFacts.model_validate(found).launch_us == 1.2
-    assert not device.on
-
-
-def test_when_time_is_over_the_rest_is_absent(worker, device) -> None:
-    found = worker.measure(0.0)
-    assert set(found) == {"absent"}
-    facts = CeilingFacts.model_validate(found)
-    assert facts.absent.keys() == RATES.keys()
-    assert "before its turn" in facts.absent["launch_us"]
-
-
-def test_every_field_has_its_attempt(worker) -> None:
-    assert worker.ATTEMPTS.keys() == CeilingFacts.model_fields.keys() - {"absent"}
-
-
-@pytest.mark.gpu
-def test_a_real_gpu_reaches_what_can_be_believed_of_it() -> None:
-    program = (
-        "import importlib, importlib.util, json, sys, time\n"
-        "spec = importlib.util.spec_from_file_location('main', sys.argv[1])\n"
-        "main = importlib.util.module_from_spec(spec); spec.loader.exec_module(main); main._load_package()\n"
-        "ceilings = importlib.import_module('tritonforge_worker.ceilings')\n"
-        "import torch\n"
-        "torch.zeros(1, device='cuda'); torch.cuda.synchronize()\n"
-        "started = time.perf_counter(); found = ceilings.measure(3.0)\n"
-        "print(json.dumps([found, time.perf_counter() - started, torch.cuda.get_device_name()]))\n"
-    )
-    command = [sys.executable, "-c", program, str(WORKER_FOLDER / "__main__.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    found, seconds, name = json.loads(done.stdout.splitlines()[-1])
-    assert seconds < 5
-    facts = CeilingFacts.model_validate(found)
-    gpu = H200 if name == "NVIDIA H200" else None
-    believed = known(facts, gpu, uuid=UUID, torch=None, measured_at=NOW)
-    assert believed.absent == {}, (facts, believed)

@@ -1,149 +1,275 @@
-"""What nvidia-smi and the driver's files say, from recordings of an H200 and from stand-in programs."""
+"""What the driver and its files say, from a stand-in for its library; and the real one where there is a GPU."""
 
+import sys
+import threading
 from functools import partial
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
 
 from tritonforge.profiling.hardware.detect import (
+    DetectedGpu,
     Detection,
-    command,
     counters_restricted,
     detect,
-    parse,
+    in_container,
     parse_admin_only,
     parse_privileged,
 )
+from tritonforge.sandbox import nvml
 
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "hardware"
-IDLE = (RECORDINGS / "h200_idle.csv").read_text()
-BUSY = (RECORDINGS / "h200_busy.csv").read_text()
-PARAMS = (RECORDINGS / "driver_params.txt").read_text()
+PARAMS = (Path(__file__).parents[2] / "recordings" / "hardware" / "driver_params.txt").read_text()
 FULL_CAPABILITIES = "Name:\tpython\nCapPrm:\t0000000000000000\nCapEff:\t000001fffeffffff\n"
 NO_CAPABILITIES = "CapPrm:\t000001fffeffffff\nCapEff:\t0000000000000000\n"
+LINKS = 18
 
 
-def test_the_call_asks_for_as_many_columns_as_are_read() -> None:
-    program, query, form = command()
-    assert program == "nvidia-smi"
-    assert form == "--format=csv,noheader,nounits"
-    assert query.startswith("--query-gpu=index,name,uuid,")
-    assert query.count(",") == IDLE.count(",")
+class NVMLError(Exception):
+    """Stands for pynvml's, which has a subclass for each code of the driver."""
 
 
-def test_an_idle_gpu_is_read_in_plain_units() -> None:
-    (gpu,) = parse(IDLE)
+class NVMLError_LibraryNotFound(NVMLError):
+    pass
+
+
+class NVMLError_NotSupported(NVMLError):
+    pass
+
+
+class NVMLLibraryMismatchError(Exception):
+    """As in pynvml, not an NVMLError."""
+
+
+class FakeNvml(ModuleType):
+    """The part of pynvml that we use, for idle H200s; what is in `answers` replaces an answer, or is raised."""
+
+    NVMLError = NVMLError
+    NVMLLibraryMismatchError = NVMLLibraryMismatchError
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+    NVML_TEMPERATURE_GPU = 0
+    NVML_NVLINK_MAX_LINKS = 36
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.count = 1
+        self.start_failure: Exception | None = None
+        self.answers: dict[str, Any] = {}
+        self.asked: set[str] = set()
+
+    def nvmlInit(self) -> None:
+        if self.start_failure is not None:
+            raise self.start_failure
+
+    def nvmlDeviceGetCount(self) -> int:
+        return self.count
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.159.04"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
+        return 13_010
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetClockInfo(self, _: int, clock: int) -> int:
+        return {1: 345, 2: 3201}[clock]
+
+    def nvmlDeviceGetMaxClockInfo(self, _: int, clock: int) -> int:
+        return {1: 1980, 2: 3201}[clock]
+
+    def nvmlDeviceGetNvLinkState(self, _: int, link: int) -> int:
+        if link >= LINKS:
+            raise NVMLError("Invalid Argument")
+        return int(link != 3)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ANSWERS:
+            raise AttributeError(name)
+
+        def answer(*_: Any) -> Any:
+            self.asked.add(name)
+            found = self.answers.get(name, ANSWERS[name])
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return answer
+
+
+ANSWERS: dict[str, Any] = {
+    "nvmlDeviceGetName": "NVIDIA H200",
+    "nvmlDeviceGetUUID": "GPU-00000000-0000-0000-0000-000000000000",
+    "nvmlDeviceGetCudaComputeCapability": (9, 0),
+    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=143_771 << 20, used=0),
+    "nvmlDeviceGetMemoryBusWidth": 6144,
+    "nvmlDeviceGetPowerUsage": 94_800,
+    "nvmlDeviceGetEnforcedPowerLimit": 650_000,
+    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
+    "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 701_000],
+    "nvmlDeviceGetTemperature": 35,
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=7, memory=0),
+    "nvmlDeviceGetCurrPcieLinkGeneration": 1,
+    "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+    "nvmlDeviceGetCurrPcieLinkWidth": 8,
+    "nvmlDeviceGetMaxPcieLinkWidth": 16,
+    "nvmlDeviceGetEccMode": [1, 0],
+    "nvmlDeviceGetPersistenceMode": 1,
+    "nvmlDeviceGetMigMode": [0, 1],
+    "nvmlDeviceGetCurrentClocksEventReasons": 0x1,
+}
+EVENTS = "nvmlDeviceGetCurrentClocksEventReasons"
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(nvml, "_started", False)
+    return fake
+
+
+def detected(timeout_s: float = 10.0) -> Detection:
+    return anyio.run(partial(detect, timeout_s))
+
+
+def test_a_gpu_is_read_in_plain_units(driver: FakeNvml) -> None:
+    found = detected()
+    assert (found.reason, found.remedy) == (None, None)
+    (gpu,) = found.gpus
     assert gpu.model_dump() == {
         "index": 0,
         "name": "NVIDIA H200",
         "uuid": "GPU-00000000-0000-0000-0000-000000000000",
         "driver_version": "580.159.04",
+        "cuda_version": "13.1",
         "compute_capability": "9.0",
         "memory_total_bytes": 143_771 << 20,
         "memory_used_bytes": 0,
+        "memory_bus_bits": 6144,
         "sm_clock_hz": 345_000_000,
         "max_sm_clock_hz": 1_980_000_000,
         "memory_clock_hz": 3_201_000_000,
         "max_memory_clock_hz": 3_201_000_000,
         "power_w": 94.8,
-        "power_limit_w": 700.0,
+        "power_limit_w": 650.0,
+        "power_limit_default_w": 700.0,
+        "power_limit_max_w": 701.0,
         "temperature_c": 35,
-        "utilization_pct": 0,
-        "mig_mode": "Disabled",
+        "utilization_pct": 7,
+        "pcie_generation": 1,
+        "max_pcie_generation": 5,
+        "pcie_lanes": 8,
+        "max_pcie_lanes": 16,
+        "active_nvlinks": LINKS - 1,
+        "ecc_enabled": True,
+        "persistence_enabled": True,
+        "mig_enabled": False,
         "throttle_reasons": ["idle"],
     }
 
 
-def test_a_busy_gpu_says_what_holds_its_clock_down() -> None:
-    (gpu,) = parse(BUSY)
-    assert gpu.throttle_reasons == ["power_cap"]
-    assert gpu.sm_clock_hz == 1_455_000_000
-    assert gpu.utilization_pct == 100
-
-
-def test_several_reasons_are_all_named_and_a_new_bit_is_kept() -> None:
-    (gpu,) = parse(BUSY.replace("0x0000000000000004", "0x0000000000000468"))
-    assert gpu.throttle_reasons == ["hardware_slowdown", "thermal", "hardware_thermal", "unknown_0x400"]
-
-
-@pytest.mark.parametrize("nothing", ["N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", ""])
-def test_a_value_that_the_device_does_not_give_is_null(nothing: str) -> None:
-    text = BUSY.replace("692.03", nothing).replace("Disabled", nothing).replace("0x0000000000000004", nothing)
-    (gpu,) = parse(text)
-    assert gpu.power_w is None
-    assert gpu.mig_mode is None
-    assert gpu.throttle_reasons == []
-    assert gpu.power_limit_w == 700.0
-
-
-def test_every_gpu_has_its_row() -> None:
-    assert [gpu.index for gpu in parse(IDLE + "\n" + BUSY.replace("0,", "1,", 1))] == [0, 1]
-
-
-def test_a_machine_without_gpus_has_no_rows() -> None:
-    assert parse("No devices were found\n") == []
-
-
-@pytest.mark.parametrize("text", ["0, NVIDIA H200\n", IDLE.replace("345", "fast")])
-def test_an_unexpected_row_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"columns|fast"):
-        parse(text)
-
-
-def detect_with(program: Path | str, timeout_s: float = 10.0) -> Detection:
-    return anyio.run(partial(detect, str(program), timeout_s))
-
-
-def stand_in(folder: Path, script: str) -> Path:
-    program = folder / "smi"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return program
-
-
-def test_gpus_are_detected_through_the_program(tmp_path: Path) -> None:
-    found = detect_with(stand_in(tmp_path, f"cat {RECORDINGS / 'h200_busy.csv'}"))
-    assert [gpu.name for gpu in found.gpus] == ["NVIDIA H200"]
-    assert (found.reason, found.remedy) == (None, None)
-
-
 @pytest.mark.parametrize(
-    ("script", "reason"),
+    ("bits", "words"),
     [
-        ("echo 'NVIDIA-SMI has failed' >&2; exit 9", "exit code 9: NVIDIA-SMI has failed"),
-        ("echo 'No devices were found'", "found no GPU"),
-        ("echo 'what, now'", "unexpected form: 2 columns"),
+        (0x0, []),
+        (0x4, ["power cap"]),
+        (0x468, ["hardware slowdown", "thermal slowdown", "hardware thermal slowdown", "unknown reason 0x400"]),
     ],
 )
-def test_a_failing_program_is_told_with_a_remedy(tmp_path: Path, script: str, reason: str) -> None:
-    found = detect_with(stand_in(tmp_path, script))
+def test_what_holds_the_clock_down_is_said_in_words(driver: FakeNvml, bits: int, words: list[str]) -> None:
+    driver.answers[EVENTS] = bits
+    assert detected().gpus[0].throttle_reasons == words
+
+
+def test_an_older_driver_is_asked_by_the_older_name(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.answers[EVENTS] = NVMLError("Function Not Found")
+    monkeypatch.setitem(ANSWERS, "nvmlDeviceGetCurrentClocksThrottleReasons", 0x4)
+    assert detected().gpus[0].throttle_reasons == ["power cap"]
+
+
+@pytest.mark.parametrize("error", [NVMLError_NotSupported("Not Supported"), NVMLLibraryMismatchError("too old")])
+def test_what_a_device_does_not_tell_is_null_and_never_zero(
+    driver: FakeNvml, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    driver.answers = dict.fromkeys(ANSWERS.keys() - {"nvmlDeviceGetName"}, error)
+    for name in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo", "nvmlDeviceGetNvLinkState"):
+        monkeypatch.setattr(driver, name, driver.nvmlDeviceGetUUID)
+    (gpu,) = detected().gpus
+    told = {"index", "name", "driver_version", "cuda_version"}
+    assert gpu.model_dump(exclude=told) == dict.fromkeys(DetectedGpu.model_fields.keys() - told)
+
+
+def test_a_function_that_an_older_library_lacks_is_null(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(ANSWERS, "nvmlDeviceGetMemoryBusWidth")
+    (gpu,) = detected().gpus
+    assert gpu.memory_bus_bits is None
+    assert gpu.pcie_lanes == 8
+
+
+def test_every_gpu_is_told_whatever_cuda_may_use(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    driver.count = 2
+    assert [gpu.index for gpu in detected().gpus] == [0, 1]
+
+
+def test_a_machine_without_a_driver_is_an_answer_with_a_remedy(driver: FakeNvml) -> None:
+    driver.start_failure = NVMLError_LibraryNotFound("NVML Shared Library Not Found")
+    found = detected()
     assert found.gpus == []
-    assert found.reason is not None
-    assert reason in found.reason
+    assert "NVML Shared Library Not Found" in str(found.reason)
+    assert "Install the NVIDIA driver" in str(found.remedy)
+    assert "--gpus all" in str(found.remedy)
+
+
+def test_a_driver_that_shows_no_gpu_is_told_with_a_remedy(driver: FakeNvml) -> None:
+    driver.count = 0
+    found = detected()
+    assert found.gpus == []
+    assert found.reason == "the driver shows no GPU"
     assert found.remedy
 
 
-def test_a_missing_program_means_no_gpu_and_not_an_error(tmp_path: Path) -> None:
-    found = detect_with(tmp_path / "absent")
-    assert found.gpus == []
-    assert found.reason is not None
-    assert "not installed" in found.reason
-    assert found.remedy is not None
-    assert "driver" in found.remedy
+def test_a_hanging_driver_is_given_up(driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(driver, "nvmlDeviceGetCount", lambda: release.wait(60))
+    try:
+        found = detected(timeout_s=0.1)
+    finally:
+        release.set()
+    assert "within 0.1 s" in str(found.reason)
+    assert "nvidia-smi" in str(found.remedy)
 
 
-def test_a_program_that_is_not_executable_is_told(tmp_path: Path) -> None:
-    (tmp_path / "smi").write_text("")
-    found = detect_with(tmp_path / "smi")
-    assert found.reason is not None
-    assert "can't be started" in found.reason
+@pytest.mark.gpu
+def test_a_real_gpu_tells_its_clocks_memory_and_link() -> None:
+    (gpu, *_) = detected().gpus
+    assert gpu.sm_clock_hz
+    assert gpu.max_sm_clock_hz
+    assert gpu.sm_clock_hz <= gpu.max_sm_clock_hz
+    for field in ("memory_bus_bits", "power_limit_w", "max_pcie_generation", "ecc_enabled", "throttle_reasons"):
+        assert getattr(gpu, field) is not None, field
 
 
-def test_a_hanging_program_is_given_up(tmp_path: Path) -> None:
-    found = detect_with(stand_in(tmp_path, "exec sleep 60"), timeout_s=0.2)
-    assert found.reason is not None
-    assert "within 0.2 s" in found.reason
+@pytest.mark.parametrize(
+    ("environment", "file", "inside"),
+    [
+        ({}, False, False),
+        ({"PATH": "/bin", "container": ""}, False, False),
+        ({}, True, True),
+        ({"container": "podman"}, False, True),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, False, True),
+    ],
+)
+def test_containers_are_known_by_what_their_makers_leave_in_them(
+    tmp_path: Path, environment: dict[str, str], file: bool, inside: bool
+) -> None:
+    if file:
+        (tmp_path / ".dockerenv").touch()
+    assert in_container(environment, files=(tmp_path / ".dockerenv",)) is inside
 
 
 @pytest.mark.parametrize(

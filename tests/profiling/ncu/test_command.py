@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tritonforge.profiling.ncu.command import command, export_command, find_ncu, parse_version
+from tritonforge.profiling.ncu.command import command, find_ncu, find_reader, parse_version, query_command
+from tritonforge.profiling.ncu.levels import LEVELS, custom
 from tritonforge.profiling.ncu.metrics import FIRST_LOOK, LAUNCH_FACTS
-
-TARGET = ["python", "-P", "worker.py", "--job", "1"]
-REPORT = Path("out/softmax.ncu-rep")
 
 
 def executable(path: Path) -> Path:
@@ -22,55 +20,74 @@ def value_of(line: list[str], option: str) -> str:
     return line[line.index(option) + 1]
 
 
-def test_the_default_command_profiles_every_launch_in_the_range_with_unlocked_clocks():
-    assert command("ncu", REPORT, TARGET) == [
-        *("ncu", "--target-processes", "all", "--clock-control", "none", "--cache-control", "all"),
+def test_every_launch_in_the_range_is_profiled_with_unlocked_clocks():
+    assert command("ncu", ["--set", "full"], launch_count=10) == [
+        *("ncu", "--target-processes", "application-only", "--clock-control", "none", "--cache-control", "all"),
         *("--nvtx", "--nvtx-include", "BIG_OP/", "--nvtx-push-pop-scope", "process"),
-        *("--section", "SpeedOfLight", "--section", "LaunchStats", "--section", "Occupancy"),
-        *("--section", "WarpStateStats", "--section", "SchedulerStats"),
-        *("-f", "-o", "out/softmax.ncu-rep"),
-        *TARGET,
+        *("--launch-count", "10", "--set", "full", "-f", "-o", "{folder}/report.ncu-rep"),
     ]
 
 
-def test_launches_are_narrowed_by_kernel_skip_and_count():
-    line = command("ncu", REPORT, TARGET, kernel="softmax_kernel", launch_skip=3, launch_count=1)
+def test_launches_are_narrowed_to_functions():
+    line = command("ncu", ["--set", "full"], kernels=["softmax_kernel", "_reduce"], launch_count=1)
     assert value_of(line, "--kernel-name-base") == "function"
-    assert value_of(line, "--kernel-name") == "softmax_kernel"
-    assert value_of(line, "--launch-skip") == "3"
-    assert value_of(line, "--launch-count") == "1"
-    assert line[-len(TARGET) :] == TARGET
+    assert value_of(line, "--kernel-name") == "regex:^(softmax_kernel|_reduce)$"
 
 
 def test_the_quick_look_asks_for_metrics_alone():
-    line = command("ncu", REPORT, TARGET, sections=(), metrics=FIRST_LOOK + LAUNCH_FACTS)
+    line = command("ncu", LEVELS["quick"].collect, launch_count=1)
     assert "--section" not in line
-    assert value_of(line, "--metrics").split(",") == [*FIRST_LOOK, *LAUNCH_FACTS]
+    assert "--set" not in line
+    assert {*FIRST_LOOK, *LAUNCH_FACTS} <= set(value_of(line, "--metrics").split(","))
 
 
-def test_source_and_warm_caches_are_asked_for_only_when_wanted():
-    assert "--import-source" not in command("ncu", REPORT, TARGET)
-    line = command("ncu", REPORT, TARGET, import_source=True, cache_control="none")
-    assert value_of(line, "--import-source") == "yes"
-    assert value_of(line, "--cache-control") == "none"
+def test_source_is_embedded_where_lines_are_counted():
+    assert "--import-source" not in LEVELS["quick"].collect
+    assert value_of(list(LEVELS["standard"].collect), "--import-source") == "yes"
+    assert value_of(list(LEVELS["full"].collect), "--import-source") == "yes"
+
+
+def test_metrics_by_name_come_with_time_and_launch():
+    (_, names) = custom(("smsp__inst_executed.sum",)).collect
+    assert {"gpu__time_duration.sum", "smsp__inst_executed.sum", "launch__grid_dim_x"} <= set(names.split(","))
 
 
 def test_a_command_that_could_do_nothing_is_refused():
-    with pytest.raises(ValueError, match="target is empty"):
-        command("ncu", REPORT, [])
-    with pytest.raises(ValueError, match="nothing to collect"):
-        command("ncu", REPORT, TARGET, sections=())
+    with pytest.raises(ValueError, match="nothing is to be collected"):
+        command("ncu", [], launch_count=1)
     with pytest.raises(ValueError, match="launch_count"):
-        command("ncu", REPORT, TARGET, launch_count=0)
-    with pytest.raises(ValueError, match="launch_skip"):
-        command("ncu", REPORT, TARGET, launch_skip=-1)
+        command("ncu", ["--set", "full"], launch_count=0)
+    with pytest.raises(ValueError, match="no name of a function"):
+        command("ncu", ["--set", "full"], kernels=["a|.*"], launch_count=1)
 
 
-def test_pages_are_exported_as_csv_in_base_units():
-    assert export_command("ncu", REPORT, "raw") == [
-        *("ncu", "--import", "out/softmax.ncu-rep", "--csv", "--page", "raw", "--print-units", "base")
-    ]
-    assert value_of(export_command("ncu", REPORT, "details"), "--page") == "details"
+def test_a_chip_is_asked_what_it_counts():
+    assert query_command("ncu", "gh100") == ["ncu", "--query-metrics", "--chips", "gh100"]
+
+
+def reader(path: Path) -> Path:
+    folder = path / "extras/python"
+    folder.mkdir(parents=True)
+    (folder / "ncu_report.py").write_text("")
+    return folder
+
+
+def test_the_reader_lies_beside_the_program(tmp_path: Path):
+    ncu = executable(tmp_path / "opt/nvidia/nsight-compute/2025.3.1/ncu")
+    reader(tmp_path / "opt/nvidia/nsight-compute/2026.1.0")
+    mine = reader(ncu.parent)
+    assert find_reader(ncu, root=tmp_path) == mine
+
+
+def test_a_toolkits_script_has_its_reader_elsewhere(tmp_path: Path):
+    script = executable(tmp_path / "usr/local/cuda-13.0/bin/ncu")
+    assert find_reader(script, root=tmp_path) is None
+    old = reader(tmp_path / "opt/nvidia/nsight-compute/2024.9.1")
+    assert find_reader(script, root=tmp_path) == old
+    new = reader(tmp_path / "opt/nvidia/nsight-compute/2024.10.1")
+    assert find_reader(script, root=tmp_path) == new
+    beside = reader(tmp_path / "usr/local/cuda-13.0/nsight-compute-2025.3.1")
+    assert find_reader(script, root=tmp_path) == beside
 
 
 def test_the_variable_wins_over_path_and_usual_places(tmp_path: Path):

@@ -81,12 +81,25 @@ def record(
 ):
     """`aligned`: the arguments that are divisible by 16, by default all; `keep`: the files wanted; `capability`: or an
     architecture of AMD's, for which tensors are taken to be below 2 GiB."""
+    source = source_of(example, function, signature, constants, aligned, capability)
+    if capability == "gfx942":
+        texts = amd_texts(triton.compile(source, target=GPUTarget("hip", capability, 64), options=options).asm)
+    else:
+        texts = nvidia_texts(
+            triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm, capability
+        )
+    for suffix in keep.split():
+        (HERE / f"{name}.{suffix}").write_text(texts[suffix])
+
+
+def source_of(example, function, signature, constants, aligned, capability):
+    """What Triton compiles."""
     path = EXAMPLES / f"{example}.py" if example else HERE / "kernels.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     kernel = getattr(module, function)
-    source = ASTSource(
+    return ASTSource(
         fn=kernel,
         signature={arg: "constexpr" if arg in constants else signature[arg] for arg in kernel.arg_names},
         constexprs=constants,
@@ -96,14 +109,6 @@ def record(
             for arg in (signature if aligned is None else aligned)
         },
     )
-    if capability == "gfx942":
-        texts = amd_texts(triton.compile(source, target=GPUTarget("hip", capability, 64), options=options).asm)
-    else:
-        texts = nvidia_texts(
-            triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm, capability
-        )
-    for suffix in keep.split():
-        (HERE / f"{name}.{suffix}").write_text(texts[suffix])
 
 
 def nvidia_texts(asm, capability):

@@ -18,7 +18,6 @@ from typing import Any
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 HERE = Path(__file__).parent
 WANTED = ("sin_baseline", "softmax_baseline", "matmul_short", "attention", "atomics")
@@ -31,20 +30,7 @@ def record(name, example, function, signature, constants, *, aligned=None, capab
     """Takes what `compiler.record` takes."""
     if name not in WANTED:
         return
-    path = compiler.EXAMPLES / f"{example}.py" if example else compiler.HERE / "kernels.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kernel = getattr(module, function)
-    source = ASTSource(
-        fn=kernel,
-        signature={arg: "constexpr" if arg in constants else signature[arg] for arg in kernel.arg_names},
-        constexprs=constants,
-        attrs={
-            (kernel.arg_names.index(arg),): [["tt.divisibility", 16]]
-            for arg in (signature if aligned is None else aligned)
-        },
-    )
+    source = compiler.source_of(example, function, signature, constants, aligned, capability)
     cubin = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm["cubin"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

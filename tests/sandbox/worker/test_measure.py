@@ -134,11 +134,14 @@ def test_a_kernel_record_is_read_where_cupti_puts_it(cupti, reader):
     name = ctypes.create_string_buffer(b"_Z3addPf")
     record = bytearray(160)
     struct.pack_into("I", record, 0, cupti.CONCURRENT_KERNEL)
+    struct.pack_into("H", record, 6, 168)
     struct.pack_into("QQ", record, 16, 1000, 3500)
+    struct.pack_into("8i", record, 52, 8192, 2, 1, 128, 4, 2, 1024, 49152)
     struct.pack_into("I", record, 92, 77)
     struct.pack_into("Q", record, 104, ctypes.addressof(name))
     held = ctypes.create_string_buffer(bytes(record))
-    assert reader._parse(ctypes.addressof(held)) == cupti.Activity("add(float*)", 1000, 3500, 77, None)
+    launch = cupti.Launch((8192, 2, 1), (128, 4, 2), 168, 1024, 49152)
+    assert reader._parse(ctypes.addressof(held)) == cupti.Activity("add(float*)", 1000, 3500, 77, None, launch)
 
 
 @pytest.mark.parametrize("plain", ["f", "b", "softmax_kernel"])

@@ -2,8 +2,10 @@
 # The worker's modules are loaded from their folder, so their types are unknown here.
 """Tensors as memory files: sealed before they leave, copied when they arrive, and never left open."""
 
+import fcntl
 import mmap
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -60,10 +62,47 @@ def test_a_tensor_that_has_arrived_is_ones_own(share, shared, data):
     assert torch.equal(share.from_memory(shared, "cpu"), data)
 
 
-def test_a_tensor_that_has_arrived_keeps_nothing_open(share, shared):
+def test_a_tensor_that_has_arrived_keeps_nothing_open(share, shared, data):
     before = descriptors()
-    share.from_memory(shared, "cpu")
+    got = share.from_memory(shared, "cpu")
     assert descriptors() == before
+    assert torch.equal(got, data)
+
+
+def mappings():
+    return Path("/proc/self/maps").read_text().count("tritonforge-values")
+
+
+def test_a_sealed_memory_file_is_mapped_as_long_as_a_tensor_of_it_lives(share, shared, data):
+    got = share.from_memory(shared, "cpu")
+    part = got[SIZE // 2 :].view(torch.int32)
+    del got
+    assert mappings() == 1
+    assert torch.equal(part.view(torch.uint8), data[SIZE // 2 :])
+    del part
+    assert mappings() == 0
+
+
+@pytest.mark.parametrize("seals", [0, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW])
+def test_of_a_memory_file_that_its_sender_can_change_a_copy_is_taken(share, data, seals):
+    descriptor = os.memfd_create("tritonforge-values", os.MFD_ALLOW_SEALING)
+    try:
+        os.write(descriptor, bytes(data.tolist()))
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        got = share.from_memory(share.Shared(descriptor, SIZE, "memory"), "cpu")
+        os.pwrite(descriptor, b"x" * SIZE, 0)
+        assert torch.equal(got, data)
+    finally:
+        os.close(descriptor)
+
+
+def test_of_a_file_that_is_no_memory_file_a_copy_is_taken(share, data, tmp_path):
+    (tmp_path / "file").write_bytes(bytes(data.tolist()))
+    with (tmp_path / "file").open("r+b") as file:
+        got = share.from_memory(share.Shared(file.fileno(), SIZE, "memory"), "cpu")
+        file.write(b"x" * SIZE)
+        file.flush()
+    assert torch.equal(got, data)
 
 
 def test_a_memory_file_shorter_than_was_said_is_an_error_and_no_crash(share, shared):
