@@ -61,6 +61,7 @@ class Profiler(NamedTuple):
         launches: int,
         kernels: Sequence[str] = (),
         ahead: bool,
+        texts: Callable[[], bool],
     ) -> Collected:
         """Do a job in a worker under ncu, and read what was counted.
 
@@ -72,6 +73,7 @@ class Profiler(NamedTuple):
             launches: how many launches are profiled, from the first.
             kernels: functions whose launches are; all of them without it.
             ahead: keep such a worker ready.
+            texts: whether machine instructions are read as well, asked when the report is there.
 
         Raises:
             Stopped: how the job ended, or ``unavailable`` with the remedy where ncu failed.
@@ -88,7 +90,7 @@ class Profiler(NamedTuple):
                 if stopped.kind in ENDINGS and failure is not None and failure.code not in TARGET_CODES:
                     raise _stopped(failure) from stopped
                 raise
-            return Collected(data, await reading.read(data, wanted, launches))
+            return Collected(data, await reading.read(data, wanted, launches, texts=texts()))
 
     async def _finished(self, worker: KernelWorker) -> bytes:
         code = await worker.process.finish(FINISH_S)
@@ -139,7 +141,7 @@ class _Reading:
         finally:
             self._ready.set()
 
-    async def read(self, data: bytes, wanted: Sequence[str], launches: int) -> Report:
+    async def read(self, data: bytes, wanted: Sequence[str], launches: int, *, texts: bool) -> Report:
         """What the report says.
 
         Raises:
@@ -149,7 +151,9 @@ class _Reading:
         if self._reader is None:
             assert self._failure is not None
             raise self._failure
-        return await self._reader.read(data, reader_folder=self._folder, wanted=wanted, launches_limit=launches)
+        return await self._reader.read(
+            data, reader_folder=self._folder, wanted=wanted, launches_limit=launches, texts=texts
+        )
 
 
 async def find_profiler() -> Profiler:

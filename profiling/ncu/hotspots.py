@@ -289,7 +289,7 @@ class _Describer:
             stall_meaning=None if stall is None else STALL_REASONS[stall],
             waits_for_line=producer.line if producer else None,
             waits_for=producer.opcode if producer else None,
-            instruction=" ".join(facts.line(self._table.sass[worst]).split())[:INSTRUCTION_CHARACTERS],
+            instruction=" ".join(facts.line(self._instruction(worst)).split())[:INSTRUCTION_CHARACTERS],
             instruction_pct=_share(samples[worst], weight),
             operations=self._operations.get(at.line, []) if at.line is not None else [],
             l2_excess=_excess(self._counts.l2, numbers),
@@ -303,6 +303,13 @@ class _Describer:
             return None
         waits = self._counts.stalls[stall]
         return self._producers.of(self._lines.numbers[max(numbers, key=lambda each: waits[each])], stall)
+
+    def _instruction(self, number: int) -> str:
+        """As the report tells it, else as the compiler's code has it."""
+        if self._table.sass[number] or self._lines.code is None:
+            return self._table.sass[number]
+        compiled = self._lines.code.instructions[self._lines.numbers[number]]
+        return f"{'@' + compiled.guard if compiled.guard else ''} {compiled.opcode} {compiled.operands}"
 
     def _library(self, at: At, numbers: list[int]) -> str | None:
         if at.line is None:

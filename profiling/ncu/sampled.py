@@ -92,14 +92,6 @@ def lines(
 ) -> Lines:
     """The compiler's lines where its code is the same, else the report's. Takes a checked table."""
     reason = "the launch was not compiled beside the profile"
-    if compiled is not None:
-        code = sass.parse(compiled.sass, compiled.ptx)
-        roots = [match[1] if (match := _ROOT.match(row[: sass.LINE_CHARACTERS])) else "" for row in table.sass]
-        found = join.matched(code, table.offset, roots)
-        if not isinstance(found, str):
-            chosen = [code.instructions[number].origin for number in found]
-            return Lines([At(each.line, each.library) for each in chosen], code, found, None)
-        reason = found
     names = [PurePosixPath(file[: sass.LINE_CHARACTERS]).name for file in launch.files]
     origins: list[At] = []
     for file, line in zip(table.file, table.line, strict=True):
@@ -109,6 +101,15 @@ def lines(
             origins.append(At(line, None))
         else:
             origins.append(At(None, facts.line(f"{names[file][:60]}:{line}")))
+    if compiled is not None:
+        code = sass.parse(compiled.sass, compiled.ptx)
+        roots = [match[1] if (match := _ROOT.match(row[: sass.LINE_CHARACTERS])) else "" for row in table.sass]
+        places = [at.library if at.line is None else str(at.line) for at in origins]
+        found = join.matched(code, table.offset, roots, places)
+        if not isinstance(found, str):
+            chosen = [code.instructions[number].origin for number in found]
+            return Lines([At(each.line, each.library) for each in chosen], code, found, None)
+        reason = found
     return Lines(origins, None, [], reason)
 
 

@@ -21,8 +21,6 @@ READER_NAME = "ncu_report"
 READER = f"{READER_NAME}.py"
 RULES_LIMIT = 100
 TEXT_LIMIT = 2000
-TEXTS_LIMIT = 24
-"""Instructions whose text is told: so many that were sampled most, and about as many between the first and the last."""
 FUNCTION_LIMIT_BYTES = 64 << 20
 """No function is longer; an address farther away than this is no start of it."""
 
@@ -55,7 +53,9 @@ class Unreadable(Exception):
     """This machine can't read the report; the message says why."""
 
 
-def read(path: str, reader_folder: str, wanted: Iterable[str], launches_limit: int, blobs: list[Any]) -> dict[str, Any]:
+def read(
+    path: str, reader_folder: str, wanted: Iterable[str], launches_limit: int, blobs: list[Any], *, texts: bool
+) -> dict[str, Any]:
     """The fields of a report: ``launches``, an index into ``blobs`` where they stand as JSON, and ``left_out``.
 
     Args:
@@ -64,6 +64,7 @@ def read(path: str, reader_folder: str, wanted: Iterable[str], launches_limit: i
         wanted: names of metrics to return; others are left out.
         launches_limit: how many launches are read, from the first.
         blobs: what the reply carries; the launches are added.
+        texts: tell the machine instructions, which takes 0.4 s a launch (ncu 2025.3.1, 274 instructions).
 
     Raises:
         Unreadable: the profiler's module can't be loaded, or it can't read this report.
@@ -76,7 +77,7 @@ def read(path: str, reader_folder: str, wanted: Iterable[str], launches_limit: i
     except (AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise Unreadable(f"the profiler's own reader can't open its report: {error}"[:500]) from error
     names = list(wanted)
-    launches = [_launch(module, action, names) for action in actions[:launches_limit]]
+    launches = [_launch(module, action, names, texts=texts) for action in actions[:launches_limit]]
     blobs.append(json.dumps(launches, allow_nan=False).encode())
     return {"launches": len(blobs) - 1, "left_out": max(len(actions) - launches_limit, 0)}
 
@@ -111,9 +112,9 @@ def load_reader(folder: str) -> ModuleType:
     return module
 
 
-def _launch(module: ModuleType, action: Any, wanted: list[str]) -> dict[str, Any]:
+def _launch(module: ModuleType, action: Any, wanted: list[str], *, texts: bool) -> dict[str, Any]:
     files: list[str] = []
-    table = _instructions(action, files)
+    table = _instructions(action, files, texts=texts)
     return {
         "kernel": _text(action.name()),
         "metrics": _metrics(action, wanted),
@@ -167,7 +168,7 @@ def _text(value: Any) -> str:
     return str(value)[:TEXT_LIMIT].encode("utf-8", "backslashreplace").decode()[:TEXT_LIMIT]
 
 
-def _instructions(action: Any, files: list[str]) -> dict[str, Any] | None:
+def _instructions(action: Any, files: list[str], *, texts: bool) -> dict[str, Any] | None:
     """The table of what was counted by instruction; names of source files are added to ``files``."""
     counted: dict[str, dict[int, float]] = {}
     for name in action.metric_names():
@@ -179,7 +180,6 @@ def _instructions(action: Any, files: list[str]) -> dict[str, Any] | None:
     if not addresses:
         return None
     start = _start(action, addresses[0])
-    shown = _shown(addresses, counted.get(f"{SAMPLED}sample_count", {}))
     indices: dict[str, int] = {}
     table: dict[str, Any] = {"offset": [], "sass": [], "file": [], "line": []}
     for address in addresses:
@@ -188,19 +188,13 @@ def _instructions(action: Any, files: list[str]) -> dict[str, Any] | None:
         line = 0 if source is None else int(source.line())
         known = bool(name) and line > 0
         table["offset"].append(address - start)
-        table["sass"].append(" ".join(_text(action.sass_by_pc(address) or "").split()) if address in shown else "")
+        table["sass"].append(" ".join(_text(action.sass_by_pc(address) or "").split()) if texts else "")
         table["file"].append(indices.setdefault(name, len(indices)) if known else -1)
         table["line"].append(line if known else 0)
     files.extend(indices)
     # An instruction that a table doesn't list was not counted once: a sampler lists what it met.
     table["counts"] = {name: [at.get(address, 0) for address in addresses] for name, at in counted.items()}
     return table
-
-
-def _shown(addresses: list[int], samples: dict[int, float]) -> set[int]:
-    """The instructions whose text is told: asking for one takes 1.5 ms (2025.3.1)."""
-    sampled = sorted(samples, key=lambda address: -samples[address])[:TEXTS_LIMIT]
-    return {*sampled, *addresses[:: max(1, len(addresses) // TEXTS_LIMIT)]}
 
 
 def _by_address(metric: Any) -> dict[int, float]:

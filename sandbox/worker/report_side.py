@@ -27,7 +27,9 @@ class ReportSide:
             ncu_reader.load_reader(reader_folder)
         return {}, []
 
-    def do_read_report(self, blobs: list[Any], *, reader_folder: str, wanted: list[str], launches_limit: int) -> Reply:
+    def do_read_report(
+        self, blobs: list[Any], *, reader_folder: str, wanted: list[str], launches_limit: int, texts: bool
+    ) -> Reply:
         """What the report in the first blob holds; its launches are the reply's blob, as JSON."""
         from . import ncu_reader
 
@@ -36,7 +38,7 @@ class ReportSide:
         path.write_bytes(blobs[0])
         results: list[Any] = []
         try:
-            return ncu_reader.read(str(path), reader_folder, wanted, launches_limit, results), results
+            return ncu_reader.read(str(path), reader_folder, wanted, launches_limit, results, texts=texts), results
         except ncu_reader.Unreadable as error:
             # As data: a failure of that kind is one that no worker may tell.
             return {"unreadable": str(error)}, []

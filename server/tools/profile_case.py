@@ -128,6 +128,8 @@ async def profile_case(
                 launches=asked.launches,
                 kernels=asked.kernels,
                 ahead=asked.ahead,
+                # Where the compiler's are at hand, lines and offsets tell whether they are the measured ones.
+                texts=lambda: not compiled.codes,
             )
         except Stopped as stopped:
             # Raised behind the group, which would wrap it.
@@ -204,7 +206,14 @@ async def profile_file(services: Services, profiler: Profiler, asked: Asked, ker
 
     names = asked.kernels or triton_functions(kernel)
     collected = await profiler.collect(
-        services, asked.level, job, wanted=asked.wanted, launches=asked.launches, kernels=names, ahead=False
+        services,
+        asked.level,
+        job,
+        wanted=asked.wanted,
+        launches=asked.launches,
+        kernels=names,
+        ahead=False,
+        texts=lambda: True,
     )
     launches = await anyio.to_thread.run_sync(
         read_launches, collected.report.launches, kernel.text, Compiled(), asked.names

@@ -125,7 +125,9 @@ async def collect(processes: Processes, *, failure: Stopped | None = None, **cha
             raise failure
 
     services = cast(Services, SimpleNamespace(executor=processes))
-    settings: dict[str, Any] = {"wanted": [DURATION], "launches": 3, "ahead": True} | changed
+    settings: dict[str, Any] = {
+        "wanted": [DURATION], "launches": 3, "ahead": True, "texts": lambda: False,
+    } | changed  # fmt: skip
     return await Profiler(Path("/ncu"), "2025.3.1", Path("/reader")).collect(services, LEVELS["quick"], job, **settings)
 
 
@@ -136,7 +138,7 @@ async def test_a_report_is_kept_as_it_is_and_read_elsewhere(tmp_path: Path) -> N
     assert collected.report.launches[0].metrics[DURATION].value == 5.0
     assert collected.report.left_out == 2
     assert processes.read == [
-        {"data": b"report", "reader_folder": "/reader", "wanted": [DURATION], "launches_limit": 3}
+        {"data": b"report", "reader_folder": "/reader", "wanted": [DURATION], "launches_limit": 3, "texts": False}
     ]
     profiled = next(job for job in processes.jobs if job.profiler)
     assert (profiled.on_gpu, profiled.ahead, profiled.profiler[0]) == (True, True, "/ncu")

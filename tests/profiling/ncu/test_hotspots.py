@@ -134,6 +134,14 @@ def report_of(compiled: CompiledCode, plants: Plants = PLANTS, **metrics: float)
     return hotspots(launch_of(planted(compiled, plants), **metrics), SOURCE, NAMES, compiled)
 
 
+def test_texts_that_the_report_does_not_tell_are_the_compilers(compiled: CompiledCode) -> None:
+    table = planted(compiled, PLANTS)
+    silent = table.model_copy(update={"sass": [""] * len(table.sass)})
+    assert hotspots(launch_of(silent), SOURCE, NAMES, compiled) == report_of(compiled)
+    moved = silent.model_copy(update={"line": [line + 1 for line in silent.line]})
+    assert hotspots(launch_of(moved), SOURCE, NAMES, compiled).lines_from == "report"
+
+
 def test_the_hottest_lines_come_with_what_they_wait_for_and_where_that_is_made(compiled: CompiledCode) -> None:
     report = report_of(compiled)
     assert (report.samples, report.doubt, report.lines_from, report.lines_reason) == (1000, None, "compiler", None)

@@ -57,7 +57,7 @@ async def test_a_report_that_can_not_be_read_is_an_outcome(executor: Executor, v
     async with report_worker(executor) as reader:
         assert reader.process.folder is not None
         with pytest.raises(Stopped) as caught:
-            await reader.read(b"none", reader_folder=reader.process.folder, wanted=[], launches_limit=1)
+            await reader.read(b"none", reader_folder=reader.process.folder, wanted=[], launches_limit=1, texts=True)
     assert caught.value.kind is Kind.UNAVAILABLE
     assert "ncu_report.py" in caught.value.problem.message
 

@@ -132,11 +132,11 @@ def reader(worker, tmp_path):
 def read(reader, tmp_path):
     """Reads ranges of launches; gives the model that the server makes of the reply, and the reply's blobs."""
 
-    def get(*ranges, wanted=("gpu__time_duration.sum",), limit=10):
+    def get(*ranges, wanted=("gpu__time_duration.sum",), limit=10, texts=True):
         path = tmp_path / "report.ncu-rep"
         path.write_text(json.dumps(ranges))
         blobs = [b"another"]
-        reply = reader.read(str(path), str(tmp_path / "reader"), list(wanted), limit, blobs)
+        reply = reader.read(str(path), str(tmp_path / "reader"), list(wanted), limit, blobs, texts=texts)
         assert reply["launches"] == 1
         assert len(blobs) == 2
         return Report.model_validate({**reply, "launches": json.loads(blobs[1])})
@@ -211,6 +211,8 @@ def test_instructions_stand_in_order_with_what_was_counted_at_each(read):
     assert table.offset == [0, 0x2D0, 0x870, 0x10E0]
     assert table.sass[0] == "LDC R1, c[0x0][0x28]"
     assert table.sass[3] == "@P1 EXIT"
+    (silent,) = read([with_instructions()], texts=False).launches
+    assert silent.instructions == table.model_copy(update={"sass": [""] * 4})
     assert launch.files == [CANDIDATE, STANDARD]
     assert (table.file, table.line) == ([0, 1, 0, 0], [9, 170, 14, 16])
     assert table.counts == {
@@ -274,7 +276,7 @@ def test_names_that_no_text_can_hold_do_not_spoil_the_reply(read):
 
 def test_a_folder_without_the_profilers_module_is_refused_with_what_to_install(reader, tmp_path):
     with pytest.raises(reader.Unreadable) as refused:
-        reader.read(str(tmp_path), str(tmp_path), [], 1, [])
+        reader.read(str(tmp_path), str(tmp_path), [], 1, [], texts=False)
     assert f"can't be loaded from {tmp_path}" in str(refused.value)
     assert "install the whole package" in str(refused.value)
 
@@ -291,7 +293,7 @@ def test_a_module_whose_native_half_is_missing_is_refused_and_not_kept(reader, t
 def test_a_file_that_is_no_report_is_refused(reader, tmp_path):
     (tmp_path / "broken").write_text("no report")
     with pytest.raises(reader.Unreadable, match="can't open its report"):
-        reader.read(str(tmp_path / "broken"), str(tmp_path / "reader"), [], 1, [])
+        reader.read(str(tmp_path / "broken"), str(tmp_path / "reader"), [], 1, [], texts=False)
 
 
 def test_the_module_comes_from_the_folder_that_was_named_and_stays_off_the_path(reader, tmp_path):
@@ -308,7 +310,12 @@ def test_a_request_reads_the_report_that_came_with_it_and_leaves_no_file(reader,
     monkeypatch.chdir(tmp_path)
     side = importlib.import_module("tritonforge_worker.report_side").ReportSide()
     assert side.stage == "worker"
-    request = {"reader_folder": str(tmp_path / "reader"), "wanted": ["gpu__time_duration.sum"], "launches_limit": 4}
+    request = {
+        "reader_folder": str(tmp_path / "reader"),
+        "wanted": ["gpu__time_duration.sum"],
+        "launches_limit": 4,
+        "texts": True,
+    }
     sent = [bytearray(json.dumps([[recorded("matmul_two_passes")]]).encode())]
     reply, blobs = side.do_read_report(sent, **request)
     assert reply == {"launches": 0, "left_out": 0}
@@ -347,7 +354,7 @@ def test_a_number_that_nothing_counts_to_is_not_believed(value):
 def test_why_a_report_can_not_be_read_is_told_as_data(reader, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     side = importlib.import_module("tritonforge_worker.report_side").ReportSide()
-    asked = {"reader_folder": str(tmp_path / "reader"), "wanted": [], "launches_limit": 1}
+    asked = {"reader_folder": str(tmp_path / "reader"), "wanted": [], "launches_limit": 1, "texts": False}
     reply, blobs = side.do_read_report([b"no report"], **asked)
     assert blobs == []
     assert "can't open its report" in reply["unreadable"]
