@@ -63,6 +63,10 @@ class Gate:
                     self._changed.notify_all()
 
 
+def _nobody_waits() -> bool:
+    return False
+
+
 class Pool:
     """Keeps `size` spares ready while it is in use, and none when it has been idle for long."""
 
@@ -141,6 +145,8 @@ class Pool:
         finally:
             self._waiting.remove(place)
             self._notify()
+            if len(self._ready) > max(self._size, 1):
+                self._tasks.start_soon(self._trim)
 
     async def facts(self) -> dict[str, Any]:
         """What a spare said when it was ready; one is made where none waits.
@@ -187,6 +193,11 @@ class Pool:
         self._ready.appendleft(spare)
         self._notify()
 
+    async def _trim(self) -> None:
+        """Kill what there is too much of, as where those that it was made for gave up waiting; one may stay."""
+        while len(self._ready) > max(self._size, 1) and not self._waiting:
+            await self._ready.popleft().discard()
+
     async def drain(self) -> None:
         """Kill all that wait."""
         while self._ready:
@@ -208,6 +219,7 @@ class Pool:
         finally:
             self._making -= 1
             self._notify()
+        await self._trim()
 
     def _notify(self) -> None:
         self._changed.set()
@@ -219,7 +231,8 @@ class Pool:
             return
         started = None if self._finish is None else await self._start()
         try:
-            async with self._gate.making(self._is_waited_for):
+            # Who asks for a spare of several steps has no turn on the device yet: others' measurements come first.
+            async with self._gate.making(self._is_waited_for if self._finish is None else _nobody_waits):
                 self._underway += 1
                 try:
                     spare = started or await self._start()

@@ -3,7 +3,7 @@ kernel: no more is believed of them."""
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from .facts import Line
 from .wire import Wire
@@ -15,27 +15,38 @@ COUNTED_LIMIT: Final = 200
 """Launches; a worker counts no more of them."""
 
 
+MESSAGE_LIMIT: Final = 2000
+
+
+def _message(text: str) -> str:
+    """Printable characters alone: a reader may take anything else for instructions."""
+    return "".join(character if character.isprintable() else "?" for character in text[:MESSAGE_LIMIT])
+
+
+Message = Annotated[str, AfterValidator(_message)]
+
+
 class ReportedMetric(Wire):
     """One metric of one launch."""
 
     value: Annotated[float, Field(ge=-LARGEST, le=LARGEST)] | str
     """Text where the metric is none of numbers, such as a cache configuration."""
-    unit: str
+    unit: Line
     """As the report tells it, in base units (`nsecond`, `byte`, `%`, `inst`); empty for pure numbers."""
 
 
 class ReportedRule(Wire):
     """One finding of Nsight Compute's own rules."""
 
-    section: str
-    name: str
+    section: Line
+    name: Line
     """The rule's identifier, such as `SOLBottleneck`."""
-    type: str
+    type: Line
     """`OPT` (something to improve), `WRN`, `ERR`, `INF`."""
-    title: str
-    message: str
+    title: Line
+    message: Message
     """Without links and mark-up."""
-    speedup_type: str | None = None
+    speedup_type: Line | None = None
     """`global` (of the kernel's time) or `local` (of the part that the rule is about)."""
     speedup_pct: float | None = None
     """Nsight Compute's own estimate of the gain."""
@@ -72,12 +83,12 @@ class InstructionTable(Wire):
 class ReportedLaunch(Wire):
     """One launch in a report."""
 
-    kernel: str
+    kernel: Line
     """Name of the function."""
     metrics: dict[str, ReportedMetric]
     """Those that were asked for and that have a value."""
     rules: list[ReportedRule]
-    files: list[str]
+    files: list[Line]
     """Source files of the instructions."""
     instructions: InstructionTable | None = None
     """None where nothing was collected by instruction."""

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
+
 from .errors import Stopped
 from .executors.base import Executor, Job
 from .outcome import Kind, Problem
@@ -79,11 +81,15 @@ class ReportWorker(Replies):
         blob: Any = frame.blobs[0] if frame.blobs else None
         if not isinstance(blob, bytes) or len(blob) > REPORT_BYTES_LIMIT:
             raise malformed("report", ValueError("its text is missing or too long"))
+        # Tens of megabytes would keep everybody else waiting.
+        return await anyio.to_thread.run_sync(self._parsed, blob, frame.fields.get("left_out"))
+
+    def _parsed(self, text: bytes, left_out: Any) -> Report:
         try:
-            launches: Any = json.loads(blob)
+            launches: Any = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise malformed("report", ValueError(f"its text is no JSON: {error}")) from error
-        return self.checked(Report, "report", {"launches": launches, "left_out": frame.fields.get("left_out")})
+        return self.checked(Report, "report", {"launches": launches, "left_out": left_out})
 
 
 @contextlib.asynccontextmanager

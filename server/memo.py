@@ -9,7 +9,7 @@ V = TypeVar("V")
 class Memo(Generic[V]):
     """The last results, by what they are of."""
 
-    LIMIT: Final = 64
+    LIMIT: Final = 16
 
     def __init__(self) -> None:
         self._kept: dict[str, V] = {}

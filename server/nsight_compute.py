@@ -2,7 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,7 +17,7 @@ from ..profiling.ncu.levels import Level
 from ..sandbox.errors import Stopped
 from ..sandbox.outcome import Kind, Problem
 from ..sandbox.profile_facts import Report
-from ..sandbox.profilers import ReportWorker, profiled_worker, report_worker
+from ..sandbox.profilers import UNREADABLE, ReportWorker, profiled_worker, report_worker
 from ..sandbox.workers import KernelWorker
 from .services import Services
 
@@ -33,7 +35,8 @@ INJECTIONS: Final = ("CUDA_INJECTION64_PATH",)
 """Variables by which another tool puts itself into every CUDA program."""
 LOG_SHOWN: Final = 1500
 
-Job = Callable[[KernelWorker], Awaitable[None]]
+Job = Callable[[KernelWorker], AbstractAsyncContextManager[None]]
+"""What the worker is told to do; left when its report has been written: until then nobody else may measure."""
 
 
 class Collected(NamedTuple):
@@ -68,7 +71,7 @@ class Profiler(NamedTuple):
         Args:
             services: of this server.
             level: what is counted.
-            job: what the worker is told to do.
+            job: entered with the worker; does what is to be profiled, and is left when the report is there.
             wanted: names of the metrics to read.
             launches: how many launches are profiled, from the first.
             kernels: functions whose launches are; all of them without it.
@@ -78,11 +81,11 @@ class Profiler(NamedTuple):
         Raises:
             Stopped: how the job ended, or ``unavailable`` with the remedy where ncu failed.
         """
-        line = command(str(self.ncu), level.collect, kernels=kernels, launch_count=launches)
+        # One more than is read: so it shows whether there are more.
+        line = command(str(self.ncu), level.collect, kernels=kernels, launch_count=launches + 1)
         async with _Reading(services, self.reader) as reading:
             try:
-                async with profiled_worker(services.executor, line, ahead=ahead) as worker:
-                    await job(worker)
+                async with profiled_worker(services.executor, line, ahead=ahead) as worker, job(worker):
                     data = await self._finished(worker)
             except Stopped as stopped:
                 # Where ncu itself gave up, the worker's end is only what followed from it.
@@ -148,12 +151,19 @@ class _Reading:
             Stopped: it can't be read.
         """
         await self._ready.wait()
-        if self._reader is None:
-            assert self._failure is not None
-            raise self._failure
-        return await self._reader.read(
-            data, reader_folder=self._folder, wanted=wanted, launches_limit=launches, texts=texts
-        )
+        try:
+            if self._reader is None:
+                assert self._failure is not None
+                raise self._failure
+            return await self._reader.read(
+                data, reader_folder=self._folder, wanted=wanted, launches_limit=launches, texts=texts
+            )
+        except Stopped as stopped:
+            if stopped.kind in {Kind.CHEATING, Kind.UNAVAILABLE}:
+                raise
+            # Only NVIDIA's code runs there: the kernel is not to blame.
+            message = f"NVIDIA's reader of reports failed: {stopped.problem.message}"[:500]
+            raise _unavailable(message, UNREADABLE) from stopped
 
 
 async def find_profiler() -> Profiler:
@@ -166,7 +176,8 @@ async def find_profiler() -> Profiler:
     if ncu is None:
         raise _unavailable(
             "Nsight Compute (ncu) was not found on PATH or in its usual places",
-            "Install it (it comes with the CUDA toolkit, or alone from NVIDIA), or set TRITONFORGE_NCU to its path.",
+            "Install it (it comes with the CUDA toolkit, or alone from NVIDIA), or set TRITONFORGE_NCU to its path. "
+            "With a task, level='quick' does without it.",
         )
     active = next((name for name in INJECTIONS if os.environ.get(name)), None)
     if active is not None:
@@ -223,23 +234,29 @@ async def chip_metrics(profiler: Profiler, capability: int) -> ChipMetrics:
         with anyio.fail_after(QUERY_S):
             done = await anyio.run_process(query_command(str(profiler.ncu), chip), check=False)
     except (OSError, TimeoutError) as error:
-        raise _unavailable(f"{profiler.ncu} can't be asked for counters: {error}", "Leave out metrics.") from error
-    listed = parse(done.stdout.decode("utf-8", errors="replace"))
-    if not listed.kinds:
+        why = str(error) or f"no answer within {QUERY_S:g} s"
+        raise _unavailable(f"{profiler.ncu} can't be asked for counters: {why}", "Leave out metrics.") from error
+    try:
+        return parse(done.stdout.decode("utf-8", errors="replace"))
+    except ValueError as error:
         raise _unavailable(
-            f"{profiler.ncu} {profiler.version} lists no counters of chip {chip}",
+            f"{profiler.ncu} {profiler.version} lists no counters of chip {chip}: {error}",
             "Install a newer Nsight Compute, or leave out metrics.",
-        )
-    return listed
+        ) from error
 
 
 def _read(path: Path) -> bytes | None:
     """The report, which foreign code could write to as well: no link is followed, and no more is read than may be."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            data = file.read(REPORT_BYTES_LIMIT + 1)
-            return data if 0 < len(data) <= REPORT_BYTES_LIMIT else None
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(REPORT_BYTES_LIMIT + 1)
+        finally:
+            os.close(descriptor)
+        return data if 0 < len(data) <= REPORT_BYTES_LIMIT else None
     return None
 
 

@@ -97,11 +97,11 @@ def counters_check(*, has_gpu: bool) -> Check:
         return Check(name=name, status="ok", detail="not restricted by the driver for this user; doctor tries them")
     option = "set NVreg_RestrictProfilingToAdminUsers=0 for the nvidia kernel module and reload it"
     if in_container():
-        detail = "the driver restricts them to administrators, and this container lacks CAP_SYS_ADMIN"
-        remedy = f"Start the container with --cap-add=SYS_ADMIN, or on its host {option}: inside nothing can be done."
+        detail = "the driver restricts them to administrators"
+        remedy = f"On the container's host {option}: inside nothing can be done, as sealed workers have no privileges."
     else:
         detail = "the driver restricts them to administrators"
-        remedy = f"{option[0].upper()}{option[1:]}, or run with CAP_SYS_ADMIN."
+        remedy = f"{option[0].upper()}{option[1:]}; being root does not help, as sealed workers have no privileges."
     return Check(name=name, status="limited", detail=f"{detail}: profile_ncu is unavailable", remedy=remedy)
 
 

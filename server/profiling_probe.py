@@ -1,5 +1,8 @@
 """Whether hardware counters can really be read here: the known kernel under Nsight Compute."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 from ..profiling.ncu import metrics
 from ..profiling.ncu.levels import custom
 from ..sandbox.errors import Stopped
@@ -19,9 +22,11 @@ async def probe_counters(services: Services) -> Check:
     """
     duration, counted = metrics.DURATION.names[0], "smsp__inst_executed.sum"
 
-    async def job(worker: KernelWorker) -> None:
+    @asynccontextmanager
+    async def job(worker: KernelWorker) -> AsyncGenerator[None]:
         async with services.gpu_turn():
             await worker.process.request("probe_profile")
+            yield
 
     try:
         await services.require_gpu("profile")

@@ -3,6 +3,7 @@
 Nothing here opens CUDA, so looking costs no context and no GPU memory.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -102,10 +103,12 @@ async def detect(timeout_s: float = 10.0) -> Detection:
 def _ask() -> list[DetectedGpu]:
     with nvml.library("the GPUs of this machine") as driver:
         driver_version, cuda = driver.nvmlSystemGetDriverVersion(), driver.nvmlSystemGetCudaDriverVersion_v2()
-        return [
-            _gpu(driver, index, driver_version, f"{cuda // 1000}.{cuda % 1000 // 10}")
-            for index in range(driver.nvmlDeviceGetCount())
-        ]
+        found: list[DetectedGpu] = []
+        for index in range(driver.nvmlDeviceGetCount()):
+            # One that has fallen off the bus is no reason to hide the others.
+            with contextlib.suppress(driver.NVMLError):
+                found.append(_gpu(driver, index, driver_version, f"{cuda // 1000}.{cuda % 1000 // 10}"))
+        return found
 
 
 def _gpu(driver: Any, index: int, driver_version: str, cuda_version: str) -> DetectedGpu:

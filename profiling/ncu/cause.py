@@ -74,7 +74,7 @@ class Facts:
         rate = None if self.ceilings is None else self.ceilings.memory_bytes_per_s(None)
         if rate is None or self.profile.dram_bytes is None or not self.profile.duration_us:
             return None
-        return 100 * self.profile.dram_bytes / (self.profile.duration_us * 1e-6) / rate
+        return 100 * 1e6 * self.profile.dram_bytes / self.profile.duration_us / rate
 
 
 Rule = Callable[[Facts], Cause | None]

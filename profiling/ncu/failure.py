@@ -61,9 +61,9 @@ _RULES: Final = (
         "counters_forbidden",
         "The NVIDIA driver restricts GPU performance counters to administrators (ERR_NVGPUCTRPERM).",
         "On the host, put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into"
-        " /etc/modprobe.d/nvidia-profiling.conf and reload the nvidia module or reboot; or run the server as"
-        " root or with CAP_SYS_ADMIN; in a container also start it with `--cap-add=SYS_ADMIN`. Timing and"
-        " static diagnosis work without counters.",
+        " /etc/modprobe.d/nvidia-profiling.conf and reload the nvidia module or reboot. Running the server as root"
+        " or with CAP_SYS_ADMIN does not help: sealed workers have no privileges. Timing and static diagnosis work"
+        " without counters.",
     ),
     _rule(
         r"LibraryNotLoaded",
@@ -96,7 +96,7 @@ _RULES: Final = (
         " done, then profile again.",
     ),
     _rule(
-        r"nsight-compute-lock|(open|create)\S* lock file",
+        r"nsight-compute-lock|(open|create)\S{0,20} lock file",
         "lock_file",
         "ncu can't write its lock file, which another user owns or which lies in a read-only folder.",
         "Set TMPDIR to a private writable folder for the server, or remove nsight-compute-lock from the"

@@ -21,6 +21,9 @@ _US_PER_UNIT: Final = {
 # Units in which a count needs no scaling, beside the one that `Metric` names: spellings of other versions.
 _SAME_UNIT: Final = {"byte/s": ("byte/second",), "%": ("pct",), "block": ("thread",), "sectors": ("sector",)}
 
+LEAST_US: Final = 1e-3
+"""The resolution of the timer."""
+
 
 def summarize(launch: ReportedLaunch) -> LaunchProfile:
     """The facts of one launch, with reasons for those that the report lacks.
@@ -195,7 +198,9 @@ class _Reader:
     def duration_us(self) -> float | None:
         match self.look_up(metrics.DURATION):
             case (value, unit) if unit in _US_PER_UNIT:
-                return value * _US_PER_UNIT[unit]
+                if value * _US_PER_UNIT[unit] >= LEAST_US:
+                    return value * _US_PER_UNIT[unit]
+                self.absent["duration_us"] = f"{metrics.DURATION.names[0]} is {value:g} {unit}: no launch is so short"
             case (_, unit):
                 self.absent["duration_us"] = f"{metrics.DURATION.names[0]} has the unknown unit {unit!r}"
             case str() as reason:

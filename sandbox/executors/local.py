@@ -130,9 +130,9 @@ class LocalExecutor(Executor):
 
     @contextlib.asynccontextmanager
     async def _opening(self, device: Device | None) -> AsyncGenerator[None]:
-        """While a process that someone waits for opens a device."""
+        """While a process opens a device that nobody measures on."""
         assert device is not None
-        async with self._gate(device.uuid).making(lambda: True):
+        async with self._gate(device.uuid).making():
             yield
 
     async def _warm_worker(self, job: Job, device: Device | None) -> WorkerProcess:

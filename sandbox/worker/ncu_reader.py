@@ -160,7 +160,7 @@ def _rule(module: ModuleType, rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_links(text: Any) -> str:
-    return _text(_LINK.sub(r"\1", _URL.sub(r"\1", str(text))))
+    return _text(" ".join(_LINK.sub(r"\1", _URL.sub(r"\1", str(text))).split()))
 
 
 def _text(value: Any) -> str:

@@ -71,7 +71,7 @@ class Repeated(TorchDispatchMode):
         if func in _FILLS and _is_large(args[0].shape) and _is_flat(args[0]):
             _repeat(args[0], lambda block: func(block, *args[1:], **kwargs))
             return args[0]
-        if func in _LIKE and _is_large(args[0].shape) and _is_flat(args[0]):
+        if func in _LIKE and _is_large(args[0].shape) and _is_flat(args[0]) and _is_like_it(kwargs):
             form = {name: value for name, value in kwargs.items() if name != "memory_format"}
             block = func(args[0].new_empty(BLOCK_ELEMENTS), *args[1:], **form)
             return _of_block(torch.empty_like(args[0], dtype=block.dtype), block)
@@ -86,6 +86,13 @@ class Repeated(TorchDispatchMode):
 
 def _is_large(size: Any) -> bool:
     return math.prod(size) > BLOCK_ELEMENTS
+
+
+def _is_like_it(asked: dict[str, Any]) -> bool:
+    """Whether it is made in the same place and of the same form."""
+    return asked.get("device") is None and asked.get("memory_format") in {
+        None, torch.preserve_format, torch.contiguous_format,
+    }  # fmt: skip
 
 
 def _is_flat(tensor: torch.Tensor) -> bool:

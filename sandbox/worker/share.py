@@ -92,7 +92,8 @@ def _mapped_privately(shared: Shared) -> torch.Tensor:
     if address == MAP_FAILED:
         raise OSError(ctypes.get_errno(), "a memory file can't be mapped")
     memory = (ctypes.c_char * shared.size_bytes).from_address(address)
-    weakref.finalize(memory, _C.munmap, ctypes.c_void_p(address), size)
+    # Not at the process' end: a thread may still read from it.
+    weakref.finalize(memory, _C.munmap, ctypes.c_void_p(address), size).atexit = False
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 

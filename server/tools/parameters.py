@@ -75,7 +75,11 @@ ProfiledCases = Annotated[
 ]
 ProfileLevel = Annotated[
     Literal["quick", "standard", "full"],
-    Field(description="How much is counted: 'quick', 'standard' or 'full'. Default: standard."),
+    Field(
+        description="How much is counted: 'quick' (time, DRAM, occupancy, tensor cores), 'standard' (and hottest "
+        "lines, stalls, operations, coalescing, rules), 'full' (everything, for the report file). Default: standard. "
+        "metrics, where given, count instead; the result's level is then 'custom'."
+    ),
 ]
 MetricNames = Annotated[
     list[str] | None,
@@ -89,7 +93,8 @@ KernelNames = Annotated[
     Field(description="Only launches of these functions, such as ['softmax_kernel']. Default: all launches."),
 ]
 Launches = Annotated[
-    int, Field(description="How many launches of a call are profiled, from the first: 1 to 50. Default: 10.")
+    int,
+    Field(description="How many launches of a call are profiled, from the first: 1 to 50. Default: 10.", ge=1, le=50),
 ]
 ProfileCompared = Annotated[
     str | None,

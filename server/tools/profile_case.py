@@ -2,7 +2,8 @@
 
 import ast
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,6 +33,8 @@ RULES_KEPT: Final = 6
 RULE_TYPES: Final = frozenset({"OPT", "WRN"})
 CODES_JOINED: Final = 4
 """Distinct machine codes whose lines are asked of the compiler: each takes about half a second of a core."""
+BESIDE_S: Final = 3.0
+"""How long the answer waits for the compiler when the profile is there."""
 FILE: Final = "file"
 """Stands for the case of launches that a file makes without a task."""
 
@@ -72,6 +75,7 @@ class CaseProfile:
     launches: list[Profiled]
     """In the order of their starts."""
     left_out: int
+    """Further launches that are not among them; where Nsight Compute counts, 1 says that there are more."""
     data: bytes | None
     """Nsight Compute's report."""
     compulsory_bytes: float | None = None
@@ -92,7 +96,8 @@ async def profile_case(
     found = CaseProfile(case, [], 0, None)
     compiled = Compiled()
 
-    async def job(worker: KernelWorker) -> None:
+    @asynccontextmanager
+    async def job(worker: KernelWorker) -> AsyncGenerator[None]:
         nonlocal found
         environment = await services.environment()
         async with (
@@ -106,6 +111,7 @@ async def profile_case(
             await worker.load(kernel, spec)
             await worker.set_inputs(await tasks.make_inputs(case, seed=0))
             await worker.profile()
+            yield
             await services.look_again(device, shared)
             found = replace(
                 found,
@@ -135,6 +141,9 @@ async def profile_case(
             # Raised behind the group, which would wrap it.
             outcome = stopped
             beside.cancel_scope.cancel()
+        else:
+            # What the compiler has not said by now, the report says less well.
+            beside.cancel_scope.deadline = anyio.current_time() + BESIDE_S
     if isinstance(outcome, Stopped):
         raise outcome
     assert outcome is not None
@@ -191,7 +200,8 @@ async def profile_file(services: Services, profiler: Profiler, asked: Asked, ker
     """
     notes: list[str] = []
 
-    async def job(worker: KernelWorker) -> None:
+    @asynccontextmanager
+    async def job(worker: KernelWorker) -> AsyncGenerator[None]:
         async with services.gpu_turn() as device, services.measuring(device) as shared:
             try:
                 await worker.profile_file(kernel, limit_s=0.75 * services.settings.limits.request_s)
@@ -200,6 +210,7 @@ async def profile_file(services: Services, profiler: Profiler, asked: Asked, ker
                 notes.append(f"The file ended early ({stopped.kind}: {stopped.problem.message[:200]})")
                 if worker.process.handle.ended():
                     raise
+            yield
             await services.look_again(device, shared)
             if shared.note is not None:
                 notes.append(shared.note)
@@ -234,12 +245,14 @@ def triton_functions(kernel: Source) -> tuple[str, ...]:
     found = [
         node.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and any(_is_jit(decorator) for decorator in node.decorator_list)
+        if isinstance(node, ast.FunctionDef)
+        and node.name.isascii()
+        and any(_is_jit(decorator) for decorator in node.decorator_list)
     ]
     if not found:
         raise rejected(
             "source",
-            f"{kernel.shown_as} has no @triton.jit function",
+            f"{kernel.shown_as} has no @triton.jit function with a name of ASCII letters",
             file=kernel.shown_as,
             fix="Give the kernel file, or the task that calls it, or the names of the functions as kernel_names.",
         )

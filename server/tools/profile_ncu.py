@@ -1,10 +1,14 @@
 """profile_ncu: hardware counters of the entry's launches, down to source lines."""
 
+import contextlib
+import itertools
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+import anyio
 from mcp_types import ToolAnnotations
 
 from ...profiling.ncu import hotspots as hot
@@ -60,6 +64,10 @@ ANNOTATIONS: Final = ToolAnnotations(
 LAUNCHES: Final = 10
 LAUNCHES_LIMIT: Final = 50
 NAMES_LIMIT: Final = 60
+KEPT_BYTES_LIMIT: Final = 8 << 20
+"""Of a report that is kept in memory."""
+FILES_LIMIT: Final = 2000
+"""Beside a kernel file; with more, nothing is taken from memory."""
 
 
 async def profile_ncu(
@@ -86,6 +94,7 @@ async def profile_ncu(
     task_source = None if task is None else read_source(task, "task")
     if task_source is None and (cases is not None or compare is not None):
         raise rejected("task", "cases and compare need a task", fix="Give the task too, or leave them out.")
+    _check(metrics, kernel_names, launches)
     environment = await services.require_gpu("profile")
     # The quick level of a task is counted without Nsight Compute: faster by a second, and from a worker that is there.
     by_cupti = level == "quick" and metrics is None and task_source is not None
@@ -115,16 +124,9 @@ async def _asked(
     kernel_names: list[str] | None,
     launches: int,
 ) -> Asked:
-    if not 1 <= launches <= LAUNCHES_LIMIT:
-        raise rejected("profile", f"launches is {launches}; 1 to {LAUNCHES_LIMIT} are allowed")
-    for name in kernel_names or []:
-        if not name.isidentifier() or not name.isascii():
-            raise rejected("profile", f"{name[:100]!r} in kernel_names is no name of a function")
     chosen: Level = LEVELS[level]
     if names is not None:
         assert profiler is not None
-        if not 1 <= len(names) <= NAMES_LIMIT:
-            raise rejected("profile", f"metrics has {len(names)} names; 1 to {NAMES_LIMIT} are allowed")
         assert environment.gpu is not None
         wrong = (await chip_metrics(profiler, environment.gpu.capability)).check(names)
         if wrong:
@@ -132,6 +134,24 @@ async def _asked(
         chosen = custom(tuple(dict.fromkeys(names)))
     ahead = names is None and kernel_names is None and launches == LAUNCHES
     return Asked(chosen, tuple(names or ()), tuple(kernel_names or ()), launches, ahead)
+
+
+def _check(names: list[str] | None, kernel_names: list[str] | None, launches: int) -> None:
+    """What can be wrong on any machine.
+
+    Raises:
+        Stopped: ``rejected``, with what is allowed.
+    """
+    if not 1 <= launches <= LAUNCHES_LIMIT:
+        message = f"launches is {launches}; 1 to {LAUNCHES_LIMIT} are allowed"
+        raise rejected("profile", message, fix="Leave it out for the first 10 launches.")
+    if names is not None and not 1 <= len(names) <= NAMES_LIMIT:
+        message = f"metrics has {len(names)} names; 1 to {NAMES_LIMIT} are allowed"
+        raise rejected("profile", message, fix="Name some of ncu's metrics, or leave it out and choose a level.")
+    for name in kernel_names or []:
+        if not name.isidentifier() or not name.isascii():
+            message = f"{name[:100]!r} in kernel_names is no name of a function"
+            raise rejected("profile", message, fix="Give names of @triton.jit functions, such as ['softmax_kernel'].")
 
 
 async def _chosen(services: Services, task: Source, cases: list[str] | None) -> tuple[Task, list[str]]:
@@ -160,24 +180,44 @@ class _Run:
                 return count_case(self.services, self.asked, kernel, task, spec, case)
             return profile_case(self.services, profiler, self.asked, kernel, task, spec, case)
 
-        return await self._kept((kernel.text, kernel.origin, task.text, task.origin, case), profile)
+        of = (kernel.text, kernel.origin, task.text, task.origin, case)
+        return await self._kept(of, [kernel.origin, task.origin], profile)
 
     async def file(self, kernel: Source) -> CaseProfile:
         profiler = self.profiler
         assert profiler is not None
         return await self._kept(
-            (kernel.text, kernel.origin), lambda: profile_file(self.services, profiler, self.asked, kernel)
+            (kernel.text, kernel.origin),
+            [kernel.origin],
+            lambda: profile_file(self.services, profiler, self.asked, kernel),
         )
 
-    async def _kept(self, of: tuple[object, ...], profile: Callable[[], Awaitable[CaseProfile]]) -> CaseProfile:
-        key = self.services.profiles.key(of, self.asked, self.profiler, self.environment)
+    async def _kept(
+        self, of: tuple[object, ...], origins: list[str | None], profile: Callable[[], Awaitable[CaseProfile]]
+    ) -> CaseProfile:
+        beside = await anyio.to_thread.run_sync(_state_of, origins)
+        key = self.services.profiles.key(of, beside, self.asked, self.profiler, self.environment)
         kept = self.services.profiles.get(key)
-        if kept is not None:
+        if kept is not None and beside is not None:
             return replace(kept, cached=True)
         found = await profile()
-        if found.launches:
+        # What was disturbed, or is large, is measured again when it is asked for again.
+        if found.launches and not found.notes and len(found.data or b"") <= KEPT_BYTES_LIMIT:
             self.services.profiles.put(key, found)
         return found
+
+
+def _state_of(origins: list[str | None]) -> tuple[object, ...] | None:
+    """The Python files that kernel and task may import from their folders; None where there are too many to tell."""
+    found: list[tuple[str, int, int]] = []
+    for origin in origins:
+        for path in itertools.islice(Path(origin).rglob("*.py") if origin is not None else (), FILES_LIMIT + 1):
+            with contextlib.suppress(OSError):
+                seen = path.stat()
+                found.append((str(path), seen.st_mtime_ns, seen.st_size))
+            if len(found) > FILES_LIMIT:
+                return None
+    return tuple(sorted(found))
 
 
 async def _result(run: _Run, found: list[CaseProfile], others: list[CaseProfile], *, detail: bool) -> ProfileResult:

@@ -65,7 +65,7 @@ class ProfiledLaunch(Wire):
     case: str
     duration_us: float | None
     share_pct: float | None
-    """Of the time of all launches of the case."""
+    """Of the time of all launches of the case; null where some were left out."""
     memory_pct: float | None
     """Busiest part of the memory system, as a share of its peak."""
     compute_pct: float | None
@@ -101,8 +101,11 @@ class ProfiledCase(Wire):
 
     case: str
     duration_us: float | None
-    """Of all its launches."""
+    """Of all its launches; null where some were left out, as is the next."""
     launches: int
+    """That were profiled."""
+    launches_left_out: int
+    """Behind them; where Nsight Compute counts, 1 says that there are more."""
     dram_bytes: float | None
     compulsory_bytes: float | None
     """What the task's work() says must be moved at least."""
@@ -138,15 +141,16 @@ class ProfileResult(Result):
 def case_of(found: CaseProfile) -> ProfiledCase:
     """The sums of a case."""
     profiles = [launch.profile for launch in found.launches]
-    moved = _sum([profile.dram_bytes for profile in profiles])
+    moved = None if found.left_out else _sum([profile.dram_bytes for profile in profiles])
     compulsory = found.compulsory_bytes
     return ProfiledCase(
         case=found.case,
-        duration_us=_short(_sum([profile.duration_us for profile in profiles])),
-        launches=len(profiles) + found.left_out,
+        duration_us=None if found.left_out else _short(_sum([profile.duration_us for profile in profiles])),
+        launches=len(profiles),
+        launches_left_out=found.left_out,
         dram_bytes=moved,
         compulsory_bytes=compulsory,
-        traffic_ratio=_short(moved / compulsory) if moved is not None and compulsory and not found.left_out else None,
+        traffic_ratio=_short(moved / compulsory) if moved is not None and compulsory else None,
     )
 
 
@@ -155,7 +159,7 @@ def launch_of(
 ) -> ProfiledLaunch:
     """What is shown of a launch."""
     profile, lines = launch.profile, launch.lines
-    whole = _sum([each.profile.duration_us for each in found.launches])
+    whole = None if found.left_out else _sum([each.profile.duration_us for each in found.launches])
     share = 100 * profile.duration_us / whole if profile.duration_us is not None and whole else None
     spots = [] if lines is None else lines.hotspots[: HOTSPOTS_SHOWN if longest else HOTSPOTS_OF_OTHERS]
     return ProfiledLaunch(
@@ -198,7 +202,7 @@ def achieved_pct(profile: LaunchProfile, found: CaseProfile) -> float | None:
     ceiling = None if found.ceilings is None else found.ceilings.memory_bytes_per_s(0.5)
     if profile.dram_bytes is None or not profile.duration_us or not ceiling:
         return None
-    return 100 * profile.dram_bytes / (profile.duration_us * 1e-6) / ceiling
+    return 100 * 1e6 * profile.dram_bytes / profile.duration_us / ceiling
 
 
 def summary(result: ProfileResult, lines: dict[int, str]) -> str:
@@ -212,7 +216,12 @@ def summary(result: ProfileResult, lines: dict[int, str]) -> str:
     head += " (from memory: the same sources were profiled before)" if result.cached else ""
     parts = [f"{head}; caches emptied before each launch; longest first."]
     for case in result.cases:
-        if case.launches > 1:
+        if case.launches_left_out:
+            parts.append(
+                f"{case.case}: the first {case.launches} launches; there are more (launches=50 profiles up to 50, "
+                "kernel_names chooses)."
+            )
+        elif case.launches > 1:
             parts.append(f"{case.case}: {case.launches} launches, {_number(case.duration_us, ' us', 1)} together.")
         if case.traffic_ratio is not None:
             parts.append(

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from tests.sandbox.fake_spares import PATIENCE_S, FakeSpare, Maker, everybody_waits, open_pool, refusal, take
+from tests.sandbox.fake_spares import PATIENCE_S, FakeSpare, Maker, Takes, everybody_waits, open_pool, refusal, take
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.pool import Gate, Pool
 from tritonforge.sandbox.process import WorkerProcess
@@ -266,3 +266,34 @@ async def test_a_spare_that_waits_for_the_gate_goes_with_its_pool() -> None:
             await everybody_waits()
             tasks.cancel_scope.cancel()
     assert [spare.discarded for spare in maker.made] == [True]
+
+
+async def test_a_spare_of_several_steps_waits_for_others_measurements_also_where_it_is_waited_for() -> None:
+    maker, gate = Maker(), Gate()
+
+    async def finish(spare: WorkerProcess) -> None:
+        pass
+
+    async with anyio.create_task_group() as tasks:
+        pool = Pool(maker, size=1, gate=gate, tasks=tasks, finish=finish)
+        takes = Takes(pool, tasks)
+        async with gate.quiet():
+            await takes.begin("a")
+            assert (maker.begun, takes.numbers) == (2, {})
+        await everybody_waits()
+        assert len(takes.numbers) == 1
+
+
+async def test_spares_that_nobody_waits_for_any_more_do_not_stay() -> None:
+    maker = Maker(at_once=False)
+    async with anyio.create_task_group() as tasks:
+        pool = Pool(maker, size=1, gate=None, tasks=tasks)
+        async with anyio.create_task_group() as waiting:
+            for _ in range(3):
+                waiting.start_soon(pool.take)
+            await everybody_waits()
+            waiting.cancel_scope.cancel()
+        assert maker.begun == 4
+        await maker.finish(4)
+        assert pool.ready == 1
+        assert sum(spare.discarded for spare in maker.made) == 3

@@ -53,7 +53,11 @@ async def test_a_folder_is_its_owners_alone_and_gone_with_all_in_it_on_leaving(t
     assert os.listdir(temporary) == []
 
 
-def test_all_folders_in_use_are_removed_for_a_server_that_must_end(temporary: Path) -> None:
+def test_all_folders_in_use_are_removed_for_a_server_that_must_end(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those of this process' other tests stay.
+    monkeypatch.setattr("tritonforge.sandbox.scratch._folders", {})
     folders = [make_folder(), make_folder()]
     remove_all()
     assert os.listdir(temporary) == []

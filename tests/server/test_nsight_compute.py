@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +94,8 @@ class Processes:
         self.jobs: list[Job] = []
         self.read: list[dict[str, Any]] = []
         self.answer: bytes = json.dumps([LAUNCH]).encode()
+        self.failure: Stopped | None = None
+        self.ended: Callable[[], None] = lambda: None
         if report is not None:
             (folder / REPORT).write_bytes(report)
 
@@ -106,6 +108,7 @@ class Processes:
         assert role == "report"
 
     async def finish(self, timeout_s: float) -> int | None:
+        self.ended()
         return self.code
 
     def output(self) -> str:
@@ -114,15 +117,19 @@ class Processes:
     async def request(self, operation: str, blobs: list[bytes] | None = None, **fields: Any) -> Frame:
         if operation == "load_reader":
             return Frame({"ok": True}, [])
+        if self.failure is not None:
+            raise self.failure
         assert operation == "read_report"
         self.read.append({"data": (blobs or [b""])[0], **fields})
         return Frame({"ok": True, "launches": 0, "left_out": 2}, [self.answer])
 
 
 async def collect(processes: Processes, *, failure: Stopped | None = None, **changed: Any) -> Collected:
-    async def job(worker: KernelWorker) -> None:
+    @asynccontextmanager
+    async def job(worker: KernelWorker) -> AsyncGenerator[None]:
         if failure is not None:
             raise failure
+        yield
 
     services = cast(Services, SimpleNamespace(executor=processes))
     settings: dict[str, Any] = {
@@ -143,6 +150,8 @@ async def test_a_report_is_kept_as_it_is_and_read_elsewhere(tmp_path: Path) -> N
     profiled = next(job for job in processes.jobs if job.profiler)
     assert (profiled.on_gpu, profiled.ahead, profiled.profiler[0]) == (True, True, "/ncu")
     assert "regex:^(k)$" in profiled.profiler
+    # One more than is read tells whether there are more.
+    assert profiled.profiler[profiled.profiler.index("--launch-count") + 1] == "4"
 
 
 async def outcome(processes: Processes, **changed: Any) -> Stopped:
@@ -178,7 +187,33 @@ async def test_an_ncu_that_does_not_end_is_a_timeout(tmp_path: Path) -> None:
     assert (await outcome(Processes(tmp_path, code=None))).kind is Kind.TIMEOUT
 
 
-@pytest.mark.parametrize("how", ["missing", "empty", "a link", "a pipe"])
+@pytest.mark.parametrize("kind", [Kind.RUNTIME_ERROR, Kind.TIMEOUT, Kind.OUT_OF_MEMORY])
+async def test_a_reader_that_fails_is_not_the_kernels_doing(tmp_path: Path, kind: Kind) -> None:
+    processes = Processes(tmp_path)
+    processes.failure = Stopped(kind, Problem(stage="profile", message="it died", likely_fix="Check offsets."))
+    stopped = await outcome(processes)
+    assert stopped.kind is Kind.UNAVAILABLE
+    assert "it died" in stopped.problem.message
+    assert "Nsight Compute" in str(stopped.problem.likely_fix)
+
+
+async def test_nobody_else_measures_before_the_report_is_there(tmp_path: Path) -> None:
+    order: list[str] = []
+    processes = Processes(tmp_path)
+    processes.ended = lambda: order.append("ncu ended")
+
+    @asynccontextmanager
+    async def job(worker: KernelWorker) -> AsyncGenerator[None]:
+        yield
+        order.append("the turn is over")
+
+    services = cast(Services, SimpleNamespace(executor=processes))
+    profiler = Profiler(Path("/ncu"), "2025.3.1", Path("/reader"))
+    await profiler.collect(services, LEVELS["quick"], job, wanted=[], launches=1, ahead=False, texts=lambda: False)
+    assert order == ["ncu ended", "the turn is over"]
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "a link", "a pipe", "a folder"])
 async def test_what_is_no_file_of_its_own_is_not_read(tmp_path: Path, how: str) -> None:
     processes = Processes(tmp_path, report=b"" if how == "empty" else None)
     if how == "a link":
@@ -187,7 +222,11 @@ async def test_what_is_no_file_of_its_own_is_not_read(tmp_path: Path, how: str) 
         (tmp_path / REPORT).symlink_to(secret)
     if how == "a pipe":
         os.mkfifo(tmp_path / REPORT)
+    if how == "a folder":
+        (tmp_path / REPORT).mkdir()
+    before = os.listdir("/proc/self/fd")
     stopped = await outcome(processes)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
     assert stopped.kind is Kind.UNAVAILABLE
     assert processes.read == []
 

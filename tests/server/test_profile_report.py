@@ -118,12 +118,16 @@ def test_traffic_is_compared_with_what_the_task_needs_where_all_launches_were_co
     assert both.traffic_ratio == pytest.approx(2 * moved / 100e6, rel=1e-3)
     assert case_of(case(launch, left_out=1)).traffic_ratio is None
     assert case_of(case(launch, compulsory_bytes=None)).traffic_ratio is None
-    assert case_of(case(launch, left_out=3)).launches == 4
+    cut = case_of(case(launch, left_out=3))
+    assert (cut.launches, cut.launches_left_out) == (1, 3)
+    assert (cut.duration_us, cut.dram_bytes) == (None, None)
+    assert "the first 1 launches; there are more" in summary(result(shown(launch), cases=[cut]), {})
 
 
 def test_shares_are_of_the_time_of_all_launches():
     launch = profiled()
     assert shown(launch, case(launch, launch)).share_pct == 50
+    assert shown(launch, case(launch, left_out=1)).share_pct is None
     unknown = replace(launch, profile=launch.profile.model_copy(update={"duration_us": None}))
     assert shown(launch, case(launch, unknown)).share_pct is None
 
