@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 TRITONS := oldest newest
-OTHER_TRITONS = $(TRITONS:%=$(VENV)-triton/%/.ready)
 
 # NO_VENV=1 runs in the environment of $(PYTHON), as on a GPU machine that has its own torch.
 ifeq ($(NO_VENV),1)
@@ -18,7 +17,7 @@ endif
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-triton check gpu clean
+.PHONY: help demo test test-triton $(TRITONS:%=test-triton-%) check gpu clean
 .SILENT:
 
 help:  ## this list
@@ -36,13 +35,13 @@ demo: $(INSTALLED)  ## show the tools at work on the examples (ARGS go to the de
 test: $(INSTALLED)  ## all tests; those that need a GPU skip themselves without one (ARGS go to pytest)
 	$(VENV)/bin/pytest -q -n auto --maxprocesses=4 --dist loadfile $(ARGS)
 
-test-triton: $(OTHER_TRITONS)  ## what depends on Triton, with its oldest and newest (TRITONS=newest: that one alone)
-	for triton in $(TRITONS); do \
-	    $(VENV)-triton/$$triton/bin/python -c 'import numpy, triton; \
-	        print(f"With triton {triton.__version__} and numpy {numpy.__version__}:")'; \
-	    $(VENV)-triton/$$triton/bin/python -m pytest -q -n auto --maxprocesses=4 --dist loadfile \
-	        @.ci/triton-$$triton.args @.ci/triton-tests.args $(ARGS) || exit; \
-	done
+test-triton: $(TRITONS:%=test-triton-%)  ## what depends on Triton, with its oldest and newest (TRITONS=newest: that one alone)
+
+$(TRITONS:%=test-triton-%): test-triton-%: $(VENV)-triton/%/.ready
+	$(VENV)-triton/$*/bin/python -c 'import numpy, triton; \
+	    print(f"With triton {triton.__version__} and numpy {numpy.__version__}:")'
+	$(VENV)-triton/$*/bin/python -m pytest -q -n auto --maxprocesses=4 --dist loadfile \
+	    @.ci/triton-$*.args @.ci/triton-tests.args $(ARGS)
 
 check: $(INSTALLED)  ## lint, format, types and the import contract, as CI runs them
 	$(VENV)/bin/ruff check

@@ -30,7 +30,7 @@ from tritonforge.sandbox.outcome import Kind
 from tritonforge.sandbox.usage import tree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless_race")]
-JOBS = 30
+JOBS = 12
 
 
 async def test_leaving_ends_the_worker_and_all_that_it_started(executor: Executor, ground: Ground) -> None:
