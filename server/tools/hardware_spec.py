@@ -110,18 +110,30 @@ async def hardware_spec(
     # Without a GPU, what else its tools lack is no news.
     news = [check for check in checks if check.status != "ok" and (has_gpu or check.name not in nvidia_tools.NAMES)]
     shown = checks if detail else news
+    details = HardwareDetails(data_sheet=goal.gpu, limits=goal.limits, gpus=detection.gpus, torch_gpu=environment.gpu)
+    summary = _summary(goal, own, measured, note, detection.gpus, shown)
     return HardwareResult(
         kind=Kind.OK,
-        summary=_summary(goal, own, measured, note, detection.gpus, shown),
+        summary="\n".join([summary, *_told(details)]) if detail else summary,
         next_step=_next_step(checks, has_gpu=has_gpu, measured=measured is not None),
         target=_spec(goal),
         measured=measured,
         measured_pct=shares_pct(measured, own) if measured is not None and own is not None else None,
         checks=shown,
-        details=HardwareDetails(data_sheet=goal.gpu, limits=goal.limits, gpus=detection.gpus, torch_gpu=environment.gpu)
-        if detail
-        else None,
+        details=details if detail else None,
     )
+
+
+def _told(details: HardwareDetails) -> list[str]:
+    """Every value that is known, in words of the fields: each form of a result stands alone."""
+    parts: dict[str, Wire | None] = {"data sheet": details.data_sheet, "SM limits": details.limits}
+    parts |= {f"GPU {gpu.index}": gpu for gpu in details.gpus} | {"GPU in torch": details.torch_gpu}
+    lines: list[str] = []
+    for name, part in parts.items():
+        if part is not None:
+            known = {field: value for field, value in part.model_dump().items() if value not in (None, ())}
+            lines.append(f"{name}: {', '.join(f'{field} {value}' for field, value in known.items())}")
+    return lines
 
 
 def _spec(goal: Target) -> TargetSpec:

@@ -230,6 +230,9 @@ async def test_only_what_is_limited_is_told_until_details_are_asked_for(machine:
     assert long.checks == [OK, NO_NCU, NO_SEAL]
     target = resolve_target("h200")
     assert long.details is not None
+    # Some clients show their model the text alone.
+    assert f"registers_per_sm {long.details.limits.registers_per_sm}" in long.summary
+    assert "registers_per_sm" not in short.summary
     assert (long.details.gpus, long.details.torch_gpu) == ([LIVE], H200)
     assert (long.details.data_sheet, long.details.limits) == (target.gpu, target.limits)
     for result in (short, long):
