@@ -1,6 +1,8 @@
 """How what executors started ends, whoever wants it and when: nothing of it stays behind."""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -197,7 +199,15 @@ async def test_whoever_has_a_worker_can_close_all(executor: Executor) -> None:
         await work()
 
 
-async def test_abandoning_ends_everything_at_once(executor: Executor, ground: Ground) -> None:
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests of this process have started lives on."""
+    monkeypatch.setattr("tritonforge.sandbox.spares._running", set[Any]())
+    monkeypatch.setattr("tritonforge.sandbox.executors.cold._handles", set[Any]())
+    monkeypatch.setattr("tritonforge.sandbox.scratch._folders", dict[Path, int]())
+
+
+async def test_abandoning_ends_everything_at_once(alone: None, executor: Executor, ground: Ground) -> None:
     async with executor.submit(JOB) as worker:
         told = await say(worker, CHILDREN + "say(pids)")
         with Watched(processes_of(worker, ground, told)) as watched:
