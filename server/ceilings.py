@@ -1,13 +1,7 @@
 """What this machine's GPU reaches at best: measured anew when asked for, and kept in the state folder."""
 
-import contextlib
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
-import anyio
-
-from ..profiling.hardware import ceilings
 from ..profiling.hardware.ceilings import Ceilings
 from ..sandbox.workers import task_worker
 from .services import Services
@@ -33,13 +27,7 @@ async def measure(services: Services) -> Measurement:
         services.measuring(device) as shared,
         task_worker(services.executor, on_gpu=True) as tasks,
     ):
-        facts = await tasks.ceilings()
-    now = datetime.now(UTC)
-    found = ceilings.known(facts, await services.gpu(), uuid=device.uuid, torch=environment.torch, measured_at=now)
-    if found.undisturbed:
-        # A state folder that can't be written is no reason to fail.
-        with contextlib.suppress(OSError):
-            await anyio.to_thread.run_sync(ceilings.store, _folder(services), found)
+        found = await services.measure_ceilings(device, tasks, environment.torch)
     return Measurement(found, shared.note)
 
 
@@ -48,8 +36,4 @@ async def kept(services: Services) -> Ceilings | None:
     usable = [device for device in await services.executor.devices() if device.quarantined is None]
     if not usable:
         return None
-    return await anyio.to_thread.run_sync(ceilings.load, _folder(services), usable[0].uuid)
-
-
-def _folder(services: Services) -> Path:
-    return services.settings.state_dir / "ceilings"
+    return await services.kept_ceilings(usable[0])

@@ -195,17 +195,26 @@ class Services:
 
     async def ceilings(self, device: Device, tasks: TaskWorker, torch: str | None) -> Ceilings:
         """The highest rates that a GPU reaches: measured once, by a trusted worker, and kept in the state folder."""
-        folder = self.settings.state_dir / "ceilings"
-        known = await anyio.to_thread.run_sync(ceilings.load, folder, device.uuid)
-        if known is None:
-            facts = await tasks.ceilings()
-            now = datetime.now(UTC)
-            known = ceilings.known(facts, await self.gpu(), uuid=device.uuid, torch=torch, measured_at=now)
-            # A state folder that can't be written, or a device that others used, is no reason to fail: next time.
-            if known.undisturbed:
-                with contextlib.suppress(OSError):
-                    await anyio.to_thread.run_sync(ceilings.store, folder, known)
+        return await self.kept_ceilings(device) or await self.measure_ceilings(device, tasks, torch)
+
+    async def kept_ceilings(self, device: Device) -> Ceilings | None:
+        """What was measured last of a GPU."""
+        return await anyio.to_thread.run_sync(ceilings.load, self._ceilings_folder, device.uuid)
+
+    async def measure_ceilings(self, device: Device, tasks: TaskWorker, torch: str | None) -> Ceilings:
+        """The same measured anew, and kept in place of what was."""
+        facts = await tasks.ceilings()
+        now = datetime.now(UTC)
+        known = ceilings.known(facts, await self.gpu(), uuid=device.uuid, torch=torch, measured_at=now)
+        # A state folder that can't be written, or a device that others used, is no reason to fail: next time.
+        if known.undisturbed:
+            with contextlib.suppress(OSError):
+                await anyio.to_thread.run_sync(ceilings.store, self._ceilings_folder, known)
         return known
+
+    @property
+    def _ceilings_folder(self) -> Path:
+        return self.settings.state_dir / "ceilings"
 
     async def gpu(self) -> Gpu | None:
         """The catalogue's entry of this machine's GPU."""

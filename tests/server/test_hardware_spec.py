@@ -190,7 +190,7 @@ async def test_a_state_folder_that_cannot_be_written_is_no_reason_to_fail(
     def full(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(ceilings_module.ceilings, "store", full)
+    monkeypatch.setattr("tritonforge.profiling.hardware.ceilings.store", full)
     assert (await machine.call(measure=True)).measured is not None
     assert (await machine.call()).measured is None
 
