@@ -177,7 +177,9 @@ async def raw(bench: Bench) -> None:
     totals: Counter[str] = Counter()
     async for of, found in raw_profiles(bench):
         assert found.data is not None
-        for launch, printed in zip(found.launches, await printed_by_ncu(bench.profiler, found.data), strict=True):
+        every = await printed_by_ncu(bench.profiler, found.data)
+        # A report may hold one launch more than is told of.
+        for launch, printed in zip(found.launches, every[: len(found.launches)], strict=True):
             compared, lonely, different = [list[str]() for _ in range(3)]
             for name in dict.fromkeys(metrics.WANTED):
                 told, shown = launch.metrics.get(name), printed.get(name, "")

@@ -162,6 +162,7 @@ async def test_restricted_counters_are_told_with_the_remedy(
     ncu = tmp_path / "ncu"
     ncu.write_text(
         "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
         'echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance '
         'Counters on the target device 0."\nexit 1\n'
     )
