@@ -31,6 +31,8 @@ ENDINGS: Final = frozenset({Kind.RUNTIME_ERROR, Kind.UNAVAILABLE, Kind.OUT_OF_ME
 """How a worker's sudden end is reported."""
 TARGET_CODES: Final = frozenset({"target_failed", "nothing_profiled", "killed", "other"})
 """What ncu says where the program that it runs is at fault."""
+_KINDS: Final = {"nothing_profiled": Kind.REJECTED, "launch_failed": Kind.RUNTIME_ERROR}
+"""What is no fault of this machine."""
 INJECTIONS: Final = ("CUDA_INJECTION64_PATH",)
 """Variables by which another tool puts itself into every CUDA program."""
 LOG_SHOWN: Final = 1500
@@ -269,7 +271,7 @@ def _unavailable(message: str, fix: str) -> Stopped:
 
 
 def _stopped(failure: NcuFailure) -> Stopped:
-    kind = Kind.REJECTED if failure.code == "nothing_profiled" else Kind.UNAVAILABLE
+    kind = _KINDS.get(failure.code, Kind.UNAVAILABLE)
     problem = Problem(
         stage="profile", message=failure.message, likely_fix=failure.remedy, output=failure.evidence or None
     )

@@ -18,6 +18,7 @@ Code = Literal[
     "no_gpu",
     "disk_full",
     "unknown_metric",
+    "launch_failed",
     "target_failed",
     "nothing_profiled",
     "killed",
@@ -51,6 +52,7 @@ def _rule(pattern: str, code: Code, message: str, remedy: str, *, anywhere: bool
     return _Rule(re.compile(pattern, re.IGNORECASE), code, message, remedy, anywhere)
 
 
+_PROFILING: Final = re.compile(r'Profiling "([^"]{1,200})"')
 _NOTHING: Final = re.compile(r"No kernels were profiled", re.IGNORECASE)
 
 # Wordings as printed by ncu 2019 to 2026. The first rule that matches any line counts, so causes
@@ -142,6 +144,13 @@ _RULES: Final = (
         "Install a newer Nsight Compute (2024.1 or later) and point TRITONFORGE_NCU to it.",
     ),
     _rule(
+        r"\bLaunchFailed\b",
+        "launch_failed",
+        "a kernel failed on the GPU while it was profiled (ncu: LaunchFailed)",
+        "Usually it reads or writes outside of its tensors, which may go unnoticed without a profiler:"
+        " run_correctness with sanitize=true names the line.",
+    ),
+    _rule(
         r"The application returned an error code",
         "target_failed",
         "The profiled program failed.",
@@ -174,7 +183,10 @@ def explain(log: str, returncode: int) -> NcuFailure | None:
     for rule in _RULES:
         believed = lines if rule.anywhere and returncode else own
         if line := next((line for line in believed if rule.pattern.search(line)), None):
-            return NcuFailure(code=rule.code, message=rule.message, remedy=rule.remedy, evidence=line.strip())
+            message = rule.message
+            if rule.code == "launch_failed" and (last := [name[1] for one in own if (name := _PROFILING.search(one))]):
+                message = message.replace("a kernel", f"kernel {last[-1]}", 1)
+            return NcuFailure(code=rule.code, message=message, remedy=rule.remedy, evidence=line.strip())
     if returncode == 0:
         return None
     if returncode < 0:

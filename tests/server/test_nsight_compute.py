@@ -173,6 +173,15 @@ async def test_a_job_that_dies_of_ncus_failure_is_told_as_that(tmp_path: Path) -
     assert "administrators" in stopped.problem.message
 
 
+async def test_a_kernel_that_fails_under_the_profiler_is_at_fault_and_did_not_end_by_itself(tmp_path: Path) -> None:
+    log = '==PROF== Profiling "scan": 0%....100% - 1 pass\n==ERROR== LaunchFailed\n'
+    died = Stopped(Kind.RUNTIME_ERROR, Problem(stage="run", message="the process ended (exit code 9)", output=log))
+    stopped = await outcome(Processes(tmp_path), failure=died)
+    assert stopped.kind is Kind.RUNTIME_ERROR
+    assert "kernel scan failed on the GPU" in stopped.problem.message
+    assert "sanitize=true" in str(stopped.problem.likely_fix)
+
+
 async def test_a_job_that_fails_by_itself_is_told_as_it_is(tmp_path: Path) -> None:
     failed = Stopped(Kind.COMPILE_ERROR, Problem(stage="compile", message="no such name", output=FORBIDDEN))
     assert await outcome(Processes(tmp_path), failure=failed) is failed

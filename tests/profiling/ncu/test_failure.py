@@ -71,6 +71,15 @@ CRASHED = """\
 ==ERROR== The application returned an error code (1).
 ==WARNING== No kernels were profiled.
 """
+LAUNCH = """\
+==PROF== Connected to process 26 (/usr/bin/python3.12)
+==PROF== Profiling "rotary_kernel": 0%....50%....100% - 4 passes
+==PROF== Profiling "fused_kernel": 0%....50%....100% - 1 pass
+
+==ERROR== LaunchFailed
+==PROF== Trying to shutdown target application
+==ERROR== The application returned an error code (9).
+"""
 NOTHING = """\
 ==PROF== Connected to process 706 (/usr/bin/python3.12)
 ==PROF== Disconnected from process 706
@@ -105,6 +114,7 @@ inconsistent.
         (SECTION, 1, "unknown_metric"),
         (METRIC, 1, "unknown_metric"),
         (CRASHED, 1, "target_failed"),
+        (LAUNCH, 9, "launch_failed"),
         (NOTHING, 0, "nothing_profiled"),
     ],
 )
@@ -115,6 +125,12 @@ def test_the_cause_is_named_even_where_its_consequences_are_printed_too(log: str
     assert failure.remedy
     assert failure.evidence in log
     assert failure.evidence
+
+
+def test_a_kernel_that_fails_while_it_is_profiled_is_named():
+    failure = explain(LAUNCH, 9)
+    assert failure is not None
+    assert failure.message == "kernel fused_kernel failed on the GPU while it was profiled (ncu: LaunchFailed)"
 
 
 def test_forbidden_counters_come_with_the_exact_remedies():
