@@ -19,6 +19,9 @@ _NEEDS_GPU = (
 )
 """How a CPU build of torch, or Triton's interpreter, says that only a GPU could do this; a worker on one never does."""
 OUTPUT_SHOWN = 1500
+ERROR_SHOWN = 240
+ERRORS_SHOWN = 3
+_ERROR = re.compile(r"\berror:")
 """Characters of captured output in a problem."""
 
 
@@ -215,7 +218,12 @@ def _shown(output: str) -> str | None:
     output = output.strip()
     if not output:
         return None
-    return output if len(output) <= OUTPUT_SHOWN else "[...]" + output[-OUTPUT_SHOWN:]
+    if len(output) <= OUTPUT_SHOWN:
+        return output
+    # The compiler names what is wrong before it lists its passes, which takes pages.
+    errors = [line.strip()[:ERROR_SHOWN] for line in output[:-OUTPUT_SHOWN].splitlines() if _ERROR.search(line[:1000])]
+    said = "\n".join(dict.fromkeys(errors[:ERRORS_SHOWN]))
+    return f"{said}\n[...]{output[len(said) - OUTPUT_SHOWN :]}" if said else "[...]" + output[-OUTPUT_SHOWN:]
 
 
 class Operation(NamedTuple):

@@ -166,6 +166,15 @@ def test_only_the_end_of_long_output_is_shown() -> None:
     assert len(problem.output) <= OUTPUT_SHOWN + 5
 
 
+def test_what_the_compiler_calls_an_error_is_shown_however_much_it_prints_behind_it() -> None:
+    said = "k.py:9:4: error: 'ttng.tensormap_create' op can't be predicated"
+    problem = explain_failure(FAILURE, f"first\n{said}\n{said}\n" + "pass,\n" * 5000 + "last")[1]
+    assert problem.output is not None
+    assert problem.output.startswith(said + "\n[...]")
+    assert problem.output.endswith("last")
+    assert len(problem.output) <= OUTPUT_SHOWN + 6
+
+
 def test_no_output_is_not_an_empty_one() -> None:
     assert explain_failure(FAILURE, " \n ")[1].output is None
 
