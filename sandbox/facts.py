@@ -26,6 +26,7 @@ Line = Annotated[str, AfterValidator(line)]
 Extent = Annotated[int, Field(ge=0, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Address = Annotated[int, Field(ge=0, le=2**64)]
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Microseconds = Annotated[float, Field(ge=0, le=1e12)]
 Places = Annotated[list[tuple[Address, Address]], Field(max_length=TENSORS_LIMIT)]
 
@@ -229,6 +230,8 @@ class CapturedLaunch(Wire):
     constexprs: dict[Line, JsonValue]
     signature: dict[Line, Line]
     divisible_by_16: list[Line]
+    integers: dict[Line, Integer] = {}
+    """Values of integer arguments, in the first of the equal launches."""
     line: Extent | None
     ptxas_log: str | None
     assembly: dict[str, int]

@@ -20,6 +20,8 @@ from .tools import (
     benchmark,
     compile_kernel,
     compile_report,
+    diagnose_kernel,
+    diagnose_report,
     hardware_spec,
     profile_ncu,
     profile_report,
@@ -30,19 +32,23 @@ from .tools.parameters import (
     Cache,
     Cases,
     Compared,
+    Depth,
     Detail,
+    DiagnosedCase,
     Kernel,
     KernelNames,
     Launches,
     MetricNames,
     OptionalBaseline,
     OptionalTask,
+    Probes,
     ProfileCompared,
     ProfiledCases,
     ProfileLevel,
     Progress,
     TargetName,
     TaskFile,
+    VerifyWith,
 )
 
 NAME: Final = "tritonforge"
@@ -52,9 +58,10 @@ Makes Triton kernels faster with evidence. The loop:
 2. A task file says how the kernel is called: ENTRY, CASES, make_inputs, reference, TOLERANCE, work. The prompt \
 generate_tests explains how to write one. Never weaken it later.
 3. compile_kernel on the baseline: registers, spills, occupancy, tensor cores, access widths, and ranked observations.
-4. benchmark the baseline and profile_ncu it (GPU): where the time goes and why.
+4. benchmark the baseline, and diagnose_kernel: why it is slow, by line, and which edit helps; profile_ncu for counters.
 5. One idea at a time. Write a candidate with the same entry and signature; predict what will change.
-6. compile_kernel: did the compiler do it? Equal code_hash means that nothing changed.
+6. diagnose_kernel(baseline, verify_with=candidate): did the compiler do it? Or compile_kernel: equal code_hash means \
+that nothing changed.
 7. run_correctness: wrong or failing candidates are mended with problem.line, likely_cause and likely_fix, or dropped.
 8. benchmark the candidate against the baseline: believe comparison (faster, slower, same, ambiguous), not ratio alone.
 9. Keep it only if faster. Stop after 8 rounds, at the speed of light, or when two ideas in a row gain nothing.
@@ -209,6 +216,38 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
                 cases=cases,
                 explain=explain,
                 compare=compare,
+            ),
+            turn=services.evaluations,
+        )
+
+    @server.tool(
+        diagnose_kernel.NAME,
+        title=diagnose_kernel.TITLE,
+        description=diagnose_kernel.DESCRIPTION,
+        annotations=diagnose_kernel.ANNOTATIONS,
+    )
+    async def _diagnose_kernel(  # pyright: ignore[reportUnusedFunction]
+        context: Context[Any, Any],
+        kernel: Kernel,
+        task: OptionalTask = None,
+        case: DiagnosedCase = None,
+        target: TargetName = None,
+        depth: Depth = "auto",
+        verify_with: VerifyWith = None,
+        probes: Probes = None,
+    ) -> Annotated[CallToolResult, diagnose_report.DiagnosisResult]:
+        return await respond(
+            diagnose_report.DiagnosisResult,
+            lambda: diagnose_kernel.diagnose_kernel(
+                services,
+                _progress(context),
+                kernel=kernel,
+                task=task,
+                case=case,
+                target=target,
+                depth=depth,
+                verify_with=verify_with,
+                probes=probes,
             ),
             turn=services.evaluations,
         )

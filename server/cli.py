@@ -157,7 +157,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     call.add_argument(
-        "tool", metavar="TOOL", help="hardware_spec, compile_kernel, run_correctness, benchmark, profile_ncu"
+        "tool",
+        metavar="TOOL",
+        help="hardware_spec, compile_kernel, diagnose_kernel, run_correctness, benchmark, profile_ncu",
     )
     call.add_argument("--json", action="store_true", help="print exactly the structured result")
     return parser

@@ -38,7 +38,13 @@ class Launch:
     kernel: Any
     grid: tuple[int, int, int]
     tuning: bool
+    arguments: tuple[Any, ...] = ()
+    """Of the first one, constants among them, in the order of the kernel's parameters."""
     count: int = 1
+
+
+BEFORE_ARGUMENTS = 6
+"""What Triton's launcher is given between grid and arguments: stream, function, two kinds of metadata, two hooks."""
 
 
 class InvalidGrid(Exception):
@@ -66,7 +72,7 @@ class Recorder:
         """What ptxas said of the kernel that a thread compiles, which is also where that kernel comes to its end."""
         self._total = 0
 
-    def launched(self, metadata: Any, grid: tuple[int, int, int]) -> None:
+    def launched(self, metadata: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
         kernel = self.kernels[id(metadata)]
         self._total += 1
         if self._total > LAUNCH_LIMIT:
@@ -75,7 +81,9 @@ class Recorder:
         if key in self.launches:
             self.launches[key].count += 1
         else:
-            self.launches[key] = Launch(kernel, grid, self.tuning)
+            # Numbers only: nothing else may keep tensors alive.
+            plain = tuple(each if type(each) is int else None for each in arguments)
+            self.launches[key] = Launch(kernel, grid, self.tuning, plain)
 
     def heard(self, log: str) -> None:
         """What ptxas said; `compiled` gives it to the kernel that it names."""
@@ -144,7 +152,7 @@ class CapturingDriver(DriverBase):
                 grid = checked_grid(self._limits, grid_x, grid_y, grid_z)
                 # Triton's own launcher does nothing for an empty grid.
                 if 0 not in grid:
-                    recorder_.launched(self._metadata, grid)
+                    recorder_.launched(self._metadata, grid, rest[BEFORE_ARGUMENTS:])
 
         self.launcher_cls = Launcher
 
@@ -255,12 +263,25 @@ def _records(recorder: Recorder, launches: list[Launch], blobs: list[Any]) -> li
                 },
                 "signature": {name: str(kind) for name, kind in kernel.src.signature.items()},
                 "divisible_by_16": _divisible(kernel.src, names),
+                "integers": _integers(kernel.src, names, launch.arguments),
                 "line": getattr(kernel.src.fn, "starting_line_number", None),
                 "ptxas_log": recorder.ptxas_logs.get(kernel.hash),
                 "assembly": assembly,
             }
         )
     return records
+
+
+def _integers(src: Any, names: list[str], arguments: tuple[Any, ...]) -> dict[str, int]:
+    """Values of the integer arguments that are no constants."""
+    if len(arguments) != len(names):
+        return {}
+    constants = {names[path[0]] for path in src.constants if len(path) == 1 and path[0] < len(names)}
+    return {
+        name: value
+        for name, value in zip(names, arguments, strict=True)
+        if value is not None and name not in constants and -(2**63) <= value < 2**64
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -106,3 +106,32 @@ ProfileCompared = Annotated[
 Detail = Annotated[
     bool, Field(description="Also return everything that was read of each launch shown. Default: false.")
 ]
+
+DiagnosedCase = Annotated[
+    str | None,
+    Field(description="Name of the task's case to diagnose, such as 'train'. Default: the one of largest weight."),
+]
+Depth = Annotated[
+    Literal["auto", "source", "profile", "code", "compiler"],
+    Field(
+        description="How deep to look: 'auto' (a level only while the ones before leave the question open), or up to "
+        "and with 'source', 'profile' (needs a GPU), 'code' or 'compiler'. Default: auto."
+    ),
+]
+VerifyWith = Annotated[
+    str | None,
+    Field(
+        description="Another kernel file, such as the edited one: a path or Python source. It is compiled too, and "
+        "verification tells whether its code changed as predicted. Default: none."
+    ),
+]
+Probes = Annotated[
+    list[Literal["no_loads", "idle_loads", "no_stores", "no_math", "half_trips", "neither"]] | None,
+    Field(
+        description="Also time variants of the kernel that leave out one kind of work, about 1 s each; needs a GPU "
+        "and a task. 'idle_loads' loads nothing but keeps pipelines, 'no_loads' has no load instructions, 'no_math' no "
+        "products and special functions, 'half_trips' half of the iterations of loops that load, 'neither' no loads "
+        "and no mathematics. []: those that tell most. Default: none.",
+        max_length=6,
+    ),
+]

@@ -101,7 +101,7 @@ async def profile_ncu(
     profiler = None if by_cupti else await find_profiler()
     asked = await _asked(environment, profiler, level, metrics, kernel_names, launches)
     await services.artifacts.prepare()
-    run = _Run(services, profiler, asked, environment)
+    run = Profiles(services, profiler, asked, environment)
     if task_source is None:
         await progress(0, 1, f"profiling {kernel_source.shown_as}")
         found, others = [await run.file(kernel_source)], list[CaseProfile]()
@@ -166,8 +166,8 @@ def heaviest(spec: Task) -> str:
     return max(names, key=lambda name: spec.cases[name].weight)
 
 
-class _Run:
-    """One call of the tool."""
+class Profiles:
+    """Profiles on the same terms: taken, or found in memory."""
 
     def __init__(self, services: Services, profiler: Profiler | None, asked: Asked, environment: Environment) -> None:
         self.services, self.profiler, self.asked, self.environment = services, profiler, asked, environment
@@ -220,7 +220,7 @@ def _state_of(origins: list[str | None]) -> tuple[object, ...] | None:
     return tuple(sorted(found))
 
 
-async def _result(run: _Run, found: list[CaseProfile], others: list[CaseProfile], *, detail: bool) -> ProfileResult:
+async def _result(run: Profiles, found: list[CaseProfile], others: list[CaseProfile], *, detail: bool) -> ProfileResult:
     ranked = sorted(
         ((launch, each) for each in found for launch in each.launches),
         key=lambda pair: -(pair[0].profile.duration_us or 0.0),

@@ -56,6 +56,7 @@ async def test_a_launch_is_recorded_with_its_parameters_and_compiled(capture: An
     assert (launch.num_warps, launch.num_ctas, launch.shared_bytes) == (2, 1, 0)
     assert launch.constexprs == {"BLOCK": 64}
     assert launch.signature == {"x_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    assert launch.integers == {"n": 1000}
     assert launch.line == 6
     assert ".target sm_90a" in captured.text(launch, "ptx")
     assert "tt.func public @double" in captured.text(launch, "ttgir")

@@ -19,7 +19,7 @@ from tritonforge.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
-TOOLS = ["hardware_spec", "compile_kernel", "run_correctness", "benchmark", "profile_ncu"]
+TOOLS = ["hardware_spec", "compile_kernel", "diagnose_kernel", "run_correctness", "benchmark", "profile_ncu"]
 PROMPTS = ["optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate"]
 DESCRIPTION_LIMIT = 4000
 """Claude Code cuts instructions and descriptions at 4,096 characters."""

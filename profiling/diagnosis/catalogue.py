@@ -1,0 +1,110 @@
+"""The catalogue as a page: how it works, each rule with its worked example, what was measured, what was dropped."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from .gains import MODELS
+from .measured import MEASURED, UNPLANTED, WHERE
+from .rule import Rule
+from .rules import DROPPED, RULES
+
+_FAMILIES: Final = {
+    "T": "Tensor cores",
+    "V": "Width of accesses",
+    "P": "Pipelining of loads",
+    "R": "Registers and local memory",
+    "L": "Layouts and reductions",
+    "A": "Atomics",
+    "M": "Memory traffic",
+    "W": "Warp specialization",
+    "G": "Grid",
+    "I": "Instructions",
+    "H": "Host",
+    "U": "Tuning",
+    "C": "Correctness",
+}
+_HEAD: Final = """# What diagnose_kernel knows
+
+This page is written from `profiling/diagnosis/` by `python -m tritonforge.profiling.diagnosis.catalogue >
+docs/diagnosis.md`.
+
+## How it works
+
+1. **Source**: the kernel file's syntax tree, as this launch compiles it (its constants, its arguments' types and
+   divisibility). Hypotheses only.
+2. **Profile**: which resource is short, what the floor of the launch's work is, and whether anything is left to win
+   at all. At 85 % of what was measured on the device the answer is "nothing to win", and only rules that save bytes
+   speak. Needs a GPU.
+3. **Code**: PTX and TTGIR by line: which line made the costly instructions.
+4. **Compiler**: the remarks of its passes and ptxas, or the condition of a pass, evaluated.
+
+With `depth="auto"` a level is left out where those before have answered: 3 and 4 at the floor, 4 where findings
+explain 60 % of what can be won. Each level's cost is in the result. A finding's level says how deep its evidence
+goes; what rests on the source alone is a hypothesis, and so is what saves instructions only, until a profile shows a
+busy SM. *Needs* is what a rule can't do without: where it is missing, `unknown` lists the rules that were not looked
+for. Symptoms are folded into the root that makes them vanish.
+
+## What is expected of an edit
+
+`expected_pct` comes from one of three models (`profiling/diagnosis/gains.py`), and is null where none applies or
+nothing was profiled: *floor*, the launch takes what good kernels take for its work (90 % of the measured bandwidth,
+75 % of the measured rate of products; several such causes share it); *stall*, the waiting for one thing goes;
+*instructions*, a share of them goes, which counts as far as the SM is busy. `at_most_pct` is what the floor, or the
+rule's own arithmetic, leaves at most.
+
+A new rule: declare a `Rule` in its family's module under `rules/`, plant a kernel with the fault and a clean twin in
+`tests/diagnosis/`, write this page anew.
+"""
+
+
+_DROPPED_HEAD: Final = "Known causes that are no rules here."
+_UNPLANTED_HEAD: Final = (
+    "Rules without a kernel of realistic size in `tests/diagnosis/defects`: what their rewrite saves is unknown."
+)
+
+
+def render(rules: Sequence[Rule] = RULES) -> str:
+    """The page as Markdown."""
+    parts = [_HEAD]
+    for letter, title in _FAMILIES.items():
+        family = sorted((rule for rule in rules if rule.id[0] == letter), key=lambda rule: int(rule.id[1:]))
+        if not family:
+            continue
+        parts.append(
+            f"## {letter}: {title}\n\n| id | what | level | needs | makes vanish | expectation |\n"
+            "| --- | --- | --- | --- | --- | --- |"
+        )
+        for rule in family:
+            explained = ", ".join(sorted(rule.explains | rule.explains_here, key=lambda id: (id[0], int(id[1:] or 0))))
+            needs = ", ".join(sorted(rule.needs)).replace("_", " ")
+            model = MODELS.get(rule.id)
+            expected = "" if model is None else model.name
+            parts.append(f"| {rule.id} | {rule.name} | {int(rule.level)} | {needs} | {explained} | {expected} |")
+        parts.append("")
+        for rule in family:
+            parts.append(f"**{rule.id}** would be wrong if: {rule.falsified_by}\n\n```python\n{rule.example}\n```\n")
+    parts += [
+        *_measured(),
+        *_listed("Dropped", _DROPPED_HEAD, DROPPED),
+        *_listed("Not measured", _UNPLANTED_HEAD, UNPLANTED),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _measured() -> list[str]:
+    header = "| kernel | rule | with the fault us | after the rewrite us | saved % | expected % | on top |"
+    rows = [
+        f"| {one.name} | {one.id} | {one.slow_us:.1f} | {one.fixed_us:.1f} | {one.saved_pct:.1f} | "
+        f"{'' if one.expected_pct is None else f'{one.expected_pct:.1f}'} | {one.top} |"
+        for one in MEASURED
+    ]
+    return [f"## Measured\n\n{WHERE}\n\n{header}\n|{' --- |' * 7}", *rows, ""]
+
+
+def _listed(title: str, head: str, entries: dict[str, str]) -> list[str]:
+    ordered = sorted(entries.items(), key=lambda each: (list(_FAMILIES).index(each[0][0]), int(each[0][1:])))
+    return [f"## {title}\n\n{head}\n\n| id | why |\n| --- | --- |", *(f"| {id} | {why} |" for id, why in ordered), ""]
+
+
+if __name__ == "__main__":
+    print(render(), end="")  # noqa: T201  where printing is the job

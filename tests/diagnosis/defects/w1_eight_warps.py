@@ -1,0 +1,62 @@
+# pyright: basic, reportArgumentType=false, reportOptionalMemberAccess=false, reportCallIssue=false, reportIndexIssue=false
+# (Triton's own types don't pass the strict mode.)
+"""Warp specialization that is asked for with eight warps, and ignored."""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def matmul_kernel(a, b, c_ptr, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """`a`: (M, K), `b`: (K, N), `c`: (M, N), fp16; the first two by descriptors."""
+    row, column = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for k in tl.range(0, K, BLOCK_K, warp_specialize=True):
+        acc = tl.dot(a.load([row, k]), b.load([k, column]), acc)
+    rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], acc.to(tl.float16))
+
+
+def matmul(a, b):
+    """`a`: (M, K), `b`: (K, N), fp16 and row-major. Returns their product, fp16."""
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), dtype=a.dtype, device=a.device)
+    block_m, block_n, block_k = 64, 128, 64
+    left = TensorDescriptor.from_tensor(a, [block_m, block_k])
+    right = TensorDescriptor.from_tensor(b, [block_k, block_n])
+    grid = (triton.cdiv(M, block_m), triton.cdiv(N, block_n))
+    matmul_kernel[grid](left, right, c, N, K, block_m, block_n, block_k, num_warps=8, num_stages=3)
+    return c
+
+
+ENTRY = "matmul"
+CASES = {
+    "large": {"M": 4096, "N": 4096, "K": 1024},
+    "small": {"M": 128, "N": 256, "K": 128, "small": True},
+}
+TOLERANCE = {"float16": {"rtol": 2e-3, "atol": 2e-2}}
+
+
+def make_inputs(M, N, K, device):
+    a = torch.randn(M, K, dtype=torch.float16, device=device)
+    b = torch.randn(K, N, dtype=torch.float16, device=device)
+    return a, b
+
+
+def reference(a, b):
+    return (a.float() @ b.float()).to(a.dtype)
+
+
+def work(M, N, K):
+    return {"bytes": 2 * (M * K + K * N + M * N), "flops": 2 * M * N * K}
+
+
+DEFECT = {"id": "W1", "mark": "warp_specialize=True"}
+EDITS = [
+    [
+        "num_warps=8",
+        "num_warps=4",
+    ],
+]
