@@ -16,6 +16,29 @@ from tritonforge.server.settings import from_environment
 
 REQUIRED = os.environ.get("TRITONFORGE_REQUIRE_GPU") == "1"
 """Set by `make gpu`: where there is a GPU, a GPU test that skips has failed."""
+LONGEST = (
+    "test_cli.py",
+    "test_stdio.py",
+    "test_examples.py",
+    "test_isolation.py",
+    "test_mutants.py",
+    "test_exhaustion.py",
+    "test_process.py",
+    "test_cheats.py",
+    "test_bad_input.py",
+    "test_harm.py",
+    "test_timers.py",
+    "test_dots.py",
+    "test_call.py",
+    "test_escape.py",
+)
+"""Modules that take longest: they begin first, so that no process is left with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest modules come first; xdist hands out modules as they come (`--no-loadscope-reorder`)."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 def has_device() -> bool:
