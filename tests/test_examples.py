@@ -12,7 +12,7 @@ from tests.faults.evaluations import replaced
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LARGEST = {"sin": "large", "softmax": "train", "matmul": "square"}
@@ -28,11 +28,6 @@ Results = dict[str, dict[str, Any]]
 
 every_example = pytest.mark.parametrize("name", LARGEST)
 every_case_study = pytest.mark.parametrize("name", SLOW_AND_FAST)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ main = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(main)
 main._load_package()
 importlib.import_module("tritonforge_worker.environment").describe = lambda flavor: {{"problem": None, "gpu": None}}
-warm = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own))
+warm = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own), load_sides=lambda: None)
 sys.modules["tritonforge_worker.warm"] = warm
 program = importlib.import_module("tritonforge_worker.{name}")
 program.warm_up = lambda options: None
@@ -126,11 +126,6 @@ async def own_workers(*allowed: Path) -> AsyncGenerator[Workers]:
         finally:
             await workers.close()
             tasks.cancel_scope.cancel()
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="session")
