@@ -48,7 +48,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-async def shared_preloaders() -> AsyncGenerator[SharedPreloaders]:
+async def shared_preloaders(anyio_backend: str) -> AsyncGenerator[SharedPreloaders]:
     async with anyio.create_task_group() as tasks:
         shared = SharedPreloaders(tasks)
         try:

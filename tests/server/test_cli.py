@@ -320,8 +320,10 @@ while True:
 """A kernel file that says that it is being loaded, and never ends."""
 
 
-@pytest.mark.parametrize("sandbox", ["as the machine is", "without a sandbox"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# Both signals have the same handler.
+@pytest.mark.parametrize(
+    ("number", "sandbox"), [(signal.SIGINT, "as the machine is"), (signal.SIGTERM, "without a sandbox")]
+)
 def test_a_command_that_is_interrupted_leaves_no_process_and_no_scratch(
     tmp_path: Path, number: signal.Signals, sandbox: str
 ) -> None:
