@@ -33,8 +33,10 @@ help:  ## this list
 demo: $(INSTALLED)  ## show the tools at work on the examples (ARGS go to the demo)
 	$(VENV)/bin/tritonforge-mcp demo $(ARGS)
 
-# Side by side, each module in one process, in the order of `tests/conftest.py`.
+# Side by side, each module in one process, in the order of `tests/conftest.py`. Bytecode is made before, as workers
+# can't keep any, and hundreds are started.
 test: $(INSTALLED)  ## all tests; those that need a GPU skip themselves without one (ARGS go to pytest)
+	$(VENV)/bin/python -m compileall -q profiling prompts sandbox server
 	$(VENV)/bin/pytest -q -n $(PROCESSES) --maxprocesses=4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-triton: $(TRITONS:%=test-triton-%)  ## what depends on Triton, with its oldest and newest (TRITONS=newest: that one alone)

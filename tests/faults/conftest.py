@@ -45,7 +45,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-async def shared_sealed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sealed]:
+async def shared_sealed(warm: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sealed]:
     """The tools with sealed workers, one server for all hostile kernels of a module."""
     async with sealed_tools(tmp_path_factory.mktemp("state")) as tools:
         yield tools

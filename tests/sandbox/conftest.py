@@ -15,6 +15,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
+from tests.preloaders import SharedPreloaders
 from tritonforge.sandbox import process
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Job
@@ -143,9 +144,15 @@ async def workers(opened: Path) -> AsyncGenerator[Workers]:
 
 
 @pytest.fixture(scope="session")
-async def executor() -> AsyncGenerator[LocalExecutor]:
+async def executor(shared_preloaders: SharedPreloaders) -> AsyncGenerator[LocalExecutor]:
     """Warm workers with the usual limits."""
     async with LocalExecutor(Host(sys.executable, Limits()), spares=1) as executor:
+        with pytest.MonkeyPatch.context() as patch:
+            # Other tests want preloaders of their own.
+            patch.setattr("tritonforge.sandbox.executors.local.start_preloader", shared_preloaders.start)
+            for role in ("capture", "interpret"):
+                async with executor.submit(Job(role, target=H100.model_dump())):
+                    pass
         yield executor
 
 
