@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 TRITONS := oldest newest
+# One more than there are cores: many tests wait, for processes and for the end of what never ends.
+PROCESSES := $(shell expr $$(nproc) + 1)
 
 # NO_VENV=1 runs in the environment of $(PYTHON), as on a GPU machine that has its own torch.
 ifeq ($(NO_VENV),1)
@@ -31,9 +33,11 @@ help:  ## this list
 demo: $(INSTALLED)  ## show the tools at work on the examples (ARGS go to the demo)
 	$(VENV)/bin/tritonforge-mcp demo $(ARGS)
 
-# Side by side, each module in one process: most tests wait for processes of their own.
+# Side by side, each module in one process, in the order of `tests/conftest.py`. Bytecode is made before, as workers
+# can't keep any, and hundreds are started.
 test: $(INSTALLED)  ## all tests; those that need a GPU skip themselves without one (ARGS go to pytest)
-	$(VENV)/bin/pytest -q -n auto --maxprocesses=4 --dist loadfile $(ARGS)
+	$(VENV)/bin/python -m compileall -q profiling prompts sandbox server
+	$(VENV)/bin/pytest -q -n $(PROCESSES) --maxprocesses=4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-triton: $(TRITONS:%=test-triton-%)  ## what depends on Triton, with its oldest and newest (TRITONS=newest: that one alone)
 

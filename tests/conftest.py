@@ -1,12 +1,13 @@
-"""What all tests share: the rule for tests that need a GPU."""
+"""What all tests share: their order, warm preloaders, the rule for tests that need a GPU."""
 
 import os
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from functools import cache
 
 import anyio
 import pytest
 
+from tests.preloaders import SharedPreloaders
 from tritonforge.sandbox.executors.host import Host
 from tritonforge.sandbox.executors.local import LocalExecutor
 from tritonforge.sandbox.facts import Environment
@@ -16,6 +17,58 @@ from tritonforge.server.settings import from_environment
 
 REQUIRED = os.environ.get("TRITONFORGE_REQUIRE_GPU") == "1"
 """Set by `make gpu`: where there is a GPU, a GPU test that skips has failed."""
+LONGEST = (
+    "test_cli.py",
+    "test_stdio.py",
+    "test_examples.py",
+    "test_cheats.py",
+    "test_mutants.py",
+    "test_isolation.py",
+    "test_correctness_tool.py",
+    "test_exhaustion.py",
+    "test_timers.py",
+    "test_process.py",
+    "test_call.py",
+    "test_harm.py",
+    "test_bad_input.py",
+    "test_escape.py",
+    "test_dots.py",
+    "test_local.py",
+    "test_sanitizing.py",
+    "test_comparison.py",
+    "test_launches.py",
+)
+"""Modules that take longest: they begin first, so that no process is left with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest modules come first; xdist hands out modules as they come (`--no-loadscope-reorder`)."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+async def shared_preloaders(anyio_backend: str) -> AsyncGenerator[SharedPreloaders]:
+    async with anyio.create_task_group() as tasks:
+        shared = SharedPreloaders(tasks)
+        try:
+            yield shared
+        finally:
+            await shared.close()
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture(scope="module")
+def warm(shared_preloaders: SharedPreloaders) -> Generator[None]:
+    """The sealed workers of a module come from preloaders that the modules before it have used as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritonforge.sandbox.executors.local.start_preloader", shared_preloaders.start)
+        yield
 
 
 def has_device() -> bool:

@@ -12,14 +12,9 @@ from tritonforge.server.services import Services
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools.run_correctness import CorrectnessResult, run_correctness
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 EVERY = [(example, mutant) for example, mutants in MUTANTS.items() for mutant in mutants]
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")

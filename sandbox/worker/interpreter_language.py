@@ -34,6 +34,7 @@ def install() -> None:
     setattr(triton_interpreter, _LOGIC, _logic)
     setattr(triton_interpreter, _NOT, _not)
     setattr(triton_interpreter, "_implicit_cvt", _argument(triton_interpreter._implicit_cvt))  # noqa: B010
+    setattr(triton_interpreter, "_patch_builtin", _patch_builtin)  # noqa: B010
     executor = triton_interpreter.GridExecutor
     replace(executor, "__call__", _prepared(executor.__call__))
 
@@ -127,6 +128,21 @@ def _argument(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return original(value)
 
     return convert
+
+
+_builtins: dict[Any, list[str]] = {}
+"""Names of the builtins in each module and class of the language."""
+
+
+def _patch_builtin(place: Any, *rest: Any) -> None:
+    """As Triton's own, which looks through the whole language at every call of a function from within a kernel."""
+    if place not in _builtins:
+        _builtins[place] = [name for name, member in inspect.getmembers(place) if tl.core.is_builtin(member)]
+    for name in _builtins[place]:
+        member = getattr(place, name, None)
+        # One that was replaced by an earlier call is none any more.
+        if tl.core.is_builtin(member):
+            triton_interpreter._patch_attr(place, name, member, *rest)
 
 
 def _prepared(original: Callable[..., Any]) -> Callable[..., Any]:

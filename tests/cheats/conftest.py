@@ -8,11 +8,6 @@ from tests.cheats.checking import Checker, checking
 from tritonforge.sandbox.limits import Limits
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here runs in the interpreter, whatever the machine has."""
@@ -20,6 +15,6 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-async def checker(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Checker]:
+async def checker(warm: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Checker]:
     async with checking(tmp_path_factory.mktemp("state"), Limits(request_s=30.0)) as checker:
         yield checker

@@ -10,12 +10,6 @@ from tests.faults.hostile import Sealed, sealed_tools
 from tritonforge.sandbox.limits import Limits
 from tritonforge.server.settings import Settings
 
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 HANG_S = 3.0
 """Time for what never ends; all else that a worker does in these tests takes far less."""
 
@@ -31,14 +25,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Generator[Settings]:
 
 
 @pytest.fixture(scope="module")
-async def tools(settings: Settings) -> AsyncGenerator[Tools]:
+async def tools(warm: None, settings: Settings) -> AsyncGenerator[Tools]:
     """Those of one server for all faults of a module: it must outlive every one of them."""
     async with serving(settings) as tools:
         yield tools
 
 
 @pytest.fixture(scope="module")
-async def hasty(settings: Settings) -> AsyncGenerator[Tools]:
+async def hasty(warm: None, settings: Settings) -> AsyncGenerator[Tools]:
     """Those of a server that waits `HANG_S` for what a worker does."""
     async with serving(settings.model_copy(update={"limits": Limits(request_s=HANG_S)})) as tools:
         yield tools
@@ -51,7 +45,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-async def shared_sealed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sealed]:
+async def shared_sealed(warm: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Sealed]:
     """The tools with sealed workers, one server for all hostile kernels of a module."""
     async with sealed_tools(tmp_path_factory.mktemp("state")) as tools:
         yield tools

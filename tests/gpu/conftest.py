@@ -16,11 +16,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 async def call(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Call]:
     """Call a tool; its structured content."""

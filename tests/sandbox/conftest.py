@@ -15,6 +15,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
+from tests.preloaders import SharedPreloaders
 from tritonforge.sandbox import process
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Job
@@ -49,7 +50,7 @@ main = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(main)
 main._load_package()
 importlib.import_module("tritonforge_worker.environment").describe = lambda flavor: {{"problem": None, "gpu": None}}
-warm = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own))
+warm = types.SimpleNamespace(fill_cache=lambda base, own: os.makedirs(own), load_sides=lambda: None)
 sys.modules["tritonforge_worker.warm"] = warm
 program = importlib.import_module("tritonforge_worker.{name}")
 program.warm_up = lambda options: None
@@ -129,11 +130,6 @@ async def own_workers(*allowed: Path) -> AsyncGenerator[Workers]:
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that workers can read, as after ``--allow-read``."""
     folder = tmp_path_factory.mktemp("opened")
@@ -148,9 +144,15 @@ async def workers(opened: Path) -> AsyncGenerator[Workers]:
 
 
 @pytest.fixture(scope="session")
-async def executor() -> AsyncGenerator[LocalExecutor]:
+async def executor(shared_preloaders: SharedPreloaders) -> AsyncGenerator[LocalExecutor]:
     """Warm workers with the usual limits."""
     async with LocalExecutor(Host(sys.executable, Limits()), spares=1) as executor:
+        with pytest.MonkeyPatch.context() as patch:
+            # Other tests want preloaders of their own.
+            patch.setattr("tritonforge.sandbox.executors.local.start_preloader", shared_preloaders.start)
+            for role in ("capture", "interpret"):
+                async with executor.submit(Job(role, target=H100.model_dump())):
+                    pass
         yield executor
 
 

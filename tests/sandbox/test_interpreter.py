@@ -68,6 +68,20 @@ async def test_results_are_those_of_the_kernel(call: Any) -> None:
     assert numbers(values.blobs[0]) == DOUBLED
 
 
+async def test_triton_s_language_is_looked_through_for_the_first_launch_only(call: Any) -> None:
+    entry = """
+def entry(x):
+    out = launch(x, torch.empty_like(x))
+    import inspect
+    look, inspect.getmembers = inspect.getmembers, None
+    try:
+        return launch(x, out)
+    finally:
+        inspect.getmembers = look
+"""
+    assert numbers((await call(entry)).blobs[0]) == DOUBLED
+
+
 @pytest.mark.parametrize(
     "host",
     [

@@ -275,7 +275,7 @@ async def test_cancelling_the_caller_kills_the_worker(start: Start, load: Load, 
 
 
 async def test_abandoning_kills_everything_and_removes_all_scratch(
-    sort: Sort, load: Load, light_cold: None, monkeypatch: pytest.MonkeyPatch
+    sort: Sort, load: Load, light: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What other tests have started must live on.
     monkeypatch.setattr("tritonforge.sandbox.spares._running", set[Any]())

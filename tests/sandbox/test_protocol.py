@@ -239,6 +239,15 @@ def content(blob: protocol.Blob) -> bytes:
         return mapping[:]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def little_garbage() -> Generator[None]:
+    """What is there by now, torch for example, is not looked through again in every test."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @contextmanager
 def all_closed() -> Generator[list[int]]:
     """Takes descriptors to close at the end; whatever else was opened inside must be closed by then."""

@@ -13,7 +13,7 @@ from tests.server.conftest import EXAMPLES, RESULT_LIMIT, SIN, content_of, fits,
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 KERNEL, TASK = Path(SIN["kernel"]).read_text(), Path(SIN["task"]).read_text()
 

@@ -1,35 +1,22 @@
-"""The command line: arguments from a schema, exact JSON, and exit codes that scripts can rely on."""
+"""The command line: exact JSON, and exit codes that scripts can rely on."""
 
 import json
 import os
-import re
 import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
 from tests.server.conftest import DEADLINE_S, SIN, descendants, left_in, wait_for_end, without_gpu, without_sandbox
 from tritonforge import __version__
 from tritonforge.sandbox.rehearsal import REMEDY
-from tritonforge.server.cli import FAILED, MISUSE, OK, parse_arguments, run
+from tritonforge.server.cli import FAILED, MISUSE, OK, run
 from tritonforge.server.results import Result
 from tritonforge.server.settings import Settings
-
-SCHEMA: dict[str, Any] = {
-    "properties": {
-        "kernel": {"type": "string"},
-        "target": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "cases": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}]},
-        "seeds": {"type": "integer"},
-        "explain": {"type": "boolean"},
-        "wait_s": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-    },
-    "required": ["kernel"],
-}
 
 
 def command_line(*arguments: str, state: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -53,62 +40,6 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "bin" / "python")
 
 
-# Arguments.
-
-
-@pytest.mark.parametrize(
-    ("words", "arguments"),
-    [
-        (["--kernel", "k.py"], {"kernel": "k.py"}),
-        (["--kernel=k.py"], {"kernel": "k.py"}),
-        (["--kernel=a=b"], {"kernel": "a=b"}),
-        (["--kernel="], {"kernel": ""}),
-        (["--kernel", "--strange"], {"kernel": "--strange"}),
-        (["--kernel", "def f():\n    pass\n"], {"kernel": "def f():\n    pass\n"}),
-        (["--kernel", "k.py", "--target", "h100"], {"kernel": "k.py", "target": "h100"}),
-        (["--kernel", "k", "--cases", "a,b"], {"kernel": "k", "cases": ["a", "b"]}),
-        (["--kernel", "k", "--cases", "a", "--cases", "b,c"], {"kernel": "k", "cases": ["a", "b", "c"]}),
-        (["--kernel", "k", "--cases="], {"kernel": "k", "cases": []}),
-        (["--kernel", "k", "--explain"], {"kernel": "k", "explain": "true"}),
-        (["--explain", "--kernel", "k"], {"kernel": "k", "explain": "true"}),
-        (["--kernel", "k", "--seeds", "5"], {"kernel": "k", "seeds": 5}),
-        (["--kernel", "k", "--seeds=-1"], {"kernel": "k", "seeds": -1}),
-        (["--kernel", "k", "--wait-s", "5"], {"kernel": "k", "wait_s": 5}),
-        (["--kernel", "k", "--wait_s", "5"], {"kernel": "k", "wait_s": 5}),
-    ],
-)
-def test_pairs_of_key_and_value_become_arguments(words: list[str], arguments: dict[str, Any]) -> None:
-    assert parse_arguments(words, SCHEMA) == arguments
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "missing: --kernel"),
-        (["--kernel"], "--kernel needs a value"),
-        (["k.py"], "'k.py' stands alone"),
-        (["--kernel", "k.py", "stray"], "'stray' stands alone"),
-        (["-k", "k.py"], "'-k' stands alone"),
-        (["--kernl", "k.py"], "there is no argument --kernl; there are --kernel, --target"),
-        (["--", "k.py"], "there is no argument --;"),
-        (["--kernel", "k", "--kernel", "k"], "--kernel is given twice"),
-        (["--kernel", "k", "--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
-        (["--kernel", "k", "--seeds", "many"], "--seeds must be a whole number, not 'many'"),
-        (["--kernel", "k", "--wait-s", "1.5"], "--wait-s must be a whole number"),
-    ],
-)
-def test_words_that_are_no_arguments_are_refused_with_what_is_allowed(words: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
-        parse_arguments(words, SCHEMA)
-
-
-def test_a_tool_without_arguments_takes_none() -> None:
-    assert parse_arguments([], {"type": "object"}) == {}
-
-
-# The program.
-
-
 def test_the_console_script_says_its_version() -> None:
     script = Path(sys.executable).with_name("tritonforge-mcp")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
@@ -121,12 +52,6 @@ def test_a_call_prints_exactly_the_structured_result_and_ends_with_0(tmp_path: P
     assert set(Result.model_fields) <= set(result)
     assert (result["kind"], result["target"]["name"]) == ("ok", "h200")
     assert done.returncode == OK
-
-
-def test_a_call_that_does_not_end_in_ok_ends_with_1(tmp_path: Path) -> None:
-    done = command_line("call", "compile_kernel", "--json", "--kernel", "none.py", "--task=none.py", state=tmp_path)
-    assert json.loads(done.stdout)["kind"] == "rejected"
-    assert done.returncode == FAILED
 
 
 @without_gpu
@@ -150,9 +75,12 @@ MISUSES = {
     "a word after serve": (["serve", "stray"], "unrecognized arguments: stray"),
 }
 RUN_ALL = """
-import contextlib, io, json, sys
+import contextlib, io, json, os, sys
 from tritonforge.server.cli import run
-for words in json.loads(sys.argv[1]):
+usual = dict(os.environ)
+for words, environment in json.loads(sys.argv[1]):
+    os.environ.clear()
+    os.environ.update(usual | environment)
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         try:
             code = run(words)
@@ -162,22 +90,42 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 @pytest.fixture(scope="module")
-def misused() -> dict[str, tuple[int, str, str]]:
-    """Exit code and output of every misuse, from one process: most of the time of each is its start."""
-    words = json.dumps([words for words, _ in MISUSES.values()])
+def ran(bare_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """Commands that end soon, all from one process: most of the time of each is its start."""
+    state = {"TRITONFORGE_STATE_DIR": str(tmp_path_factory.mktemp("state"))}
+    bare = {**state, "TRITONFORGE_PYTHON": bare_python}
+    commands: dict[str, tuple[list[str], dict[str, str]]] = {name: (words, {}) for name, (words, _) in MISUSES.items()}
+    commands |= {
+        "a call of nothing": (["call", "compile_kernel", "--json", "--kernel", "none.py", "--task=none.py"], state),
+        "doctor with an option": (["doctor", "--python", bare_python], state),
+        "an option before": (["--python", "/no/such/python", "doctor"], bare),
+        "doctor with a variable": (["doctor", "--json"], bare),
+    }
+    words = json.dumps([*commands.values()])
     done = subprocess.run([sys.executable, "-c", RUN_ALL, words], capture_output=True, text=True, check=True)
-    return dict(zip(MISUSES, map(json.loads, done.stdout.splitlines()), strict=True))
+    return {name: Ran(*json.loads(line)) for name, line in zip(commands, done.stdout.splitlines(), strict=True)}
 
 
 @pytest.mark.parametrize("name", MISUSES)
-def test_misuse_ends_with_2_and_prints_nothing_that_looks_like_a_result(
-    misused: dict[str, tuple[int, str, str]], name: str
-) -> None:
-    code, stdout, stderr = misused[name]
-    assert code == MISUSE
-    assert stdout == ""
-    assert MISUSES[name][1] in stderr
+def test_misuse_ends_with_2_and_prints_nothing_that_looks_like_a_result(ran: dict[str, Ran], name: str) -> None:
+    assert ran[name].returncode == MISUSE
+    assert ran[name].stdout == ""
+    assert MISUSES[name][1] in ran[name].stderr
+
+
+def test_a_call_that_does_not_end_in_ok_ends_with_1(ran: dict[str, Ran]) -> None:
+    done = ran["a call of nothing"]
+    assert json.loads(done.stdout)["kind"] == "rejected"
+    assert done.returncode == FAILED
 
 
 def test_doctor_says_that_the_main_job_can_run_here(tmp_path: Path) -> None:
@@ -190,24 +138,22 @@ def test_doctor_says_that_the_main_job_can_run_here(tmp_path: Path) -> None:
     assert done.returncode == OK
 
 
-def test_doctor_says_what_is_missing_from_an_interpreter_without_torch(tmp_path: Path, bare_python: str) -> None:
-    done = command_line("doctor", "--python", bare_python, state=tmp_path)
+def test_doctor_says_what_is_missing_from_an_interpreter_without_torch(ran: dict[str, Ran]) -> None:
+    done = ran["doctor with an option"]
     assert "MISSING  worker interpreter" in done.stdout
     assert "torch" in done.stdout
     assert done.stdout.endswith("mend what is MISSING.\n")
     assert done.returncode == FAILED
 
 
-def test_options_count_before_and_after_the_command_and_come_before_the_environment(
-    tmp_path: Path, bare_python: str
-) -> None:
-    done = command_line("--python", "/no/such/python", "doctor", state=tmp_path, TRITONFORGE_PYTHON=bare_python)
+def test_options_count_before_and_after_the_command_and_come_before_the_environment(ran: dict[str, Ran]) -> None:
+    done = ran["an option before"]
     assert "'/no/such/python' can't be started" in done.stdout
     assert done.returncode == FAILED
 
 
-def test_the_interpreter_of_the_environment_is_used(tmp_path: Path, bare_python: str) -> None:
-    done = command_line("doctor", "--json", state=tmp_path, TRITONFORGE_PYTHON=bare_python)
+def test_the_interpreter_of_the_environment_is_used(ran: dict[str, Ran]) -> None:
+    done = ran["doctor with a variable"]
     report = json.loads(done.stdout)
     assert report["able"] is False
     assert report["checks"][0]["status"] == "missing"
@@ -320,8 +266,10 @@ while True:
 """A kernel file that says that it is being loaded, and never ends."""
 
 
-@pytest.mark.parametrize("sandbox", ["as the machine is", "without a sandbox"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# Both signals have the same handler.
+@pytest.mark.parametrize(
+    ("number", "sandbox"), [(signal.SIGINT, "as the machine is"), (signal.SIGTERM, "without a sandbox")]
+)
 def test_a_command_that_is_interrupted_leaves_no_process_and_no_scratch(
     tmp_path: Path, number: signal.Signals, sandbox: str
 ) -> None:

@@ -12,7 +12,7 @@ from tests.server.conftest import EXAMPLES, SIN, content_of, fits, text_of, tool
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 MATMUL = {name: str(EXAMPLES / "matmul" / f"{name}.py") for name in ("baseline", "candidate", "task")}
 SINE = Path(SIN["kernel"]).read_text()

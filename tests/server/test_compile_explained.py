@@ -18,7 +18,7 @@ from tritonforge.sandbox.workers import KernelWorker
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 MATMUL = EXAMPLES / "matmul" / "baseline.py"
 KERNEL = (

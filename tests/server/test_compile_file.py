@@ -18,7 +18,7 @@ from tritonforge.sandbox.facts import Capture, CapturedLaunch
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 KERNEL = Path(SIN["kernel"]).read_text()
 CALL = "x = torch.randn(5000, device='cuda')\nresult = sin(x)\n"

@@ -9,7 +9,7 @@ from tritonforge.server.services import Services
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools.compile_kernel import compile_kernel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 TASK = """\
 import torch

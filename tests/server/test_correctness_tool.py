@@ -17,7 +17,7 @@ from tritonforge.server.settings import Settings
 from tritonforge.server.tools.correctness_report import INPUTS_IN_WORDS
 from tritonforge.server.tools.run_correctness import CorrectnessResult, run_correctness
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 
 @pytest.fixture(scope="module")

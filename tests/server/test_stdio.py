@@ -257,14 +257,29 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(server: StdioS
     assert left_in(server.scratch) == []
 
 
-@pytest.fixture(params=["as the machine is", "without a sandbox"])
+SEALED, UNSEALED = "as the machine is", "without a sandbox"
+
+
+@pytest.fixture(params=[SEALED, UNSEALED])
 def any_server(request: pytest.FixtureRequest, start: Starter, tmp_path: Path) -> StdioServer:
-    started = start(**({} if request.param == "as the machine is" else without_sandbox(tmp_path)))
+    started = start(**({} if request.param == SEALED else without_sandbox(tmp_path)))
     started.initialize()
     return started
 
 
-@pytest.mark.parametrize("how", ["input closed", "SIGTERM", "SIGINT", "SIGHUP"])
+# Every signal has the same handler, and each server takes seconds to start.
+@pytest.mark.parametrize(
+    ("any_server", "how"),
+    [
+        (SEALED, "input closed"),
+        (SEALED, "SIGTERM"),
+        (SEALED, "SIGINT"),
+        (UNSEALED, "input closed"),
+        (UNSEALED, "SIGTERM"),
+        (UNSEALED, "SIGHUP"),
+    ],
+    indirect=["any_server"],
+)
 def test_a_server_that_ends_during_a_call_leaves_no_process_and_no_scratch(any_server: StdioServer, how: str) -> None:
     any_server.start_call("compile_kernel", ENDLESS)
     running = any_server.processes()

@@ -23,7 +23,7 @@ from tritonforge.server.app import build_server
 from tritonforge.server.services import target_facts
 from tritonforge.server.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KERNELS = {"sin": "candidate", "softmax": "candidate", "matmul": "baseline"}

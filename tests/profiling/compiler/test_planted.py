@@ -14,7 +14,7 @@ from tritonforge.sandbox.workers import capture_worker
 
 from .planted import PLANTED, marked_line, source
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("planted")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
-import anyio
 import pytest
 
 from tests.sandbox.conftest import H100
@@ -52,23 +51,19 @@ Plants = dict[tuple[int, str], Counts]
 
 
 @pytest.fixture(scope="module")
-def compiled() -> CompiledCode:
+async def compiled(warm: None, anyio_backend: str) -> CompiledCode:
     """The kernel's texts, as the server gets them from a worker."""
-
-    async def compile_it() -> CompiledCode:
-        async with (
-            LocalExecutor(Host(sys.executable, Limits()), spares=1) as executor,
-            capture_worker(executor, target=H100) as worker,
-        ):
-            await worker.run_file(Source(SOURCE, "kernel.py", None), limit_s=60.0)
-            capture = await worker.captured()
-            (launch,) = capture.launches
-            code = hashlib.sha256(capture.blobs[launch.assembly["cubin"]]).hexdigest()
-            explanation = (await worker.explain([code]))[code]
-            assert explanation.sass is not None
-            return CompiledCode(explanation.sass, capture.text(launch, "ptx"), capture.text(launch, "ttgir"))
-
-    return anyio.run(compile_it)
+    async with (
+        LocalExecutor(Host(sys.executable, Limits()), spares=1) as executor,
+        capture_worker(executor, target=H100) as worker,
+    ):
+        await worker.run_file(Source(SOURCE, "kernel.py", None), limit_s=60.0)
+        capture = await worker.captured()
+        (launch,) = capture.launches
+        code = hashlib.sha256(capture.blobs[launch.assembly["cubin"]]).hexdigest()
+        explanation = (await worker.explain([code]))[code]
+        assert explanation.sass is not None
+        return CompiledCode(explanation.sass, capture.text(launch, "ptx"), capture.text(launch, "ttgir"))
 
 
 def metric_of(name: str) -> str:

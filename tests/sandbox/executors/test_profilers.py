@@ -10,9 +10,13 @@ from tritonforge.sandbox.outcome import Kind
 from tritonforge.sandbox.profilers import report_worker
 
 pytestmark = pytest.mark.anyio
+each_ground = pytest.mark.parametrize("variant", ["cold sealed", "cold unsealed"], scope="module")
+"""What starts from nothing whatever the executor."""
 TELLS = ("/bin/sh", "-c", 'echo told > {folder}/report; exec "$@"', "sh")
 
 
+@each_ground
+@pytest.mark.usefixtures("light_cold")
 async def test_a_profiler_writes_into_the_workers_own_folder_which_goes_with_it(ground: Ground) -> None:
     worker = await start_cold(KnownHost(ground), Job("cuda", profiler=TELLS), None)
     folder = worker.folder
@@ -25,6 +29,8 @@ async def test_a_profiler_writes_into_the_workers_own_folder_which_goes_with_it(
     assert not folder.exists()
 
 
+@each_ground
+@pytest.mark.usefixtures("light_cold")
 async def test_a_profiled_worker_ends_by_itself_with_its_job(ground: Ground) -> None:
     worker = await start_cold(KnownHost(ground), Job("cuda", profiler=TELLS), None)
     async with worker.attended():
@@ -32,6 +38,8 @@ async def test_a_profiled_worker_ends_by_itself_with_its_job(ground: Ground) -> 
         assert await worker.finish(60) == 0
 
 
+@each_ground
+@pytest.mark.usefixtures("light_cold")
 async def test_what_a_profiler_says_at_its_end_is_told_though_nobody_drained_it(ground: Ground) -> None:
     job = Job("cuda", profiler=("/bin/sh", "-c", "echo no counters >&2; exit 9", "sh"))
     worker = await start_cold(KnownHost(ground), job, None)
