@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .gains import MODELS
-from .measured import MEASURED, UNPLANTED, WHERE
+from .measured import MEASURED, WAITING, WHERE
 from .rule import Rule
 from .rules import DROPPED, RULES
 
@@ -58,9 +58,6 @@ A new rule: declare a `Rule` in its family's module under `rules/`, plant a kern
 
 
 _DROPPED_HEAD: Final = "Known causes that are no rules here."
-_UNPLANTED_HEAD: Final = (
-    "Rules without a kernel of realistic size in `tests/diagnosis/defects`: what their rewrite saves is unknown."
-)
 
 
 def render(rules: Sequence[Rule] = RULES) -> str:
@@ -83,27 +80,36 @@ def render(rules: Sequence[Rule] = RULES) -> str:
         parts.append("")
         for rule in family:
             parts.append(f"**{rule.id}** would be wrong if: {rule.falsified_by}\n\n```python\n{rule.example}\n```\n")
-    parts += [
-        *_measured(),
-        *_listed("Dropped", _DROPPED_HEAD, DROPPED),
-        *_listed("Not measured", _UNPLANTED_HEAD, UNPLANTED),
-    ]
+    parts += [*_measured(rules), *_dropped()]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _measured() -> list[str]:
+def _measured(rules: Sequence[Rule]) -> list[str]:
     header = "| kernel | rule | with the fault us | after the rewrite us | saved % | expected % | on top |"
     rows = [
         f"| {one.name} | {one.id} | {one.slow_us:.1f} | {one.fixed_us:.1f} | {one.saved_pct:.1f} | "
         f"{'' if one.expected_pct is None else f'{one.expected_pct:.1f}'} | {one.top} |"
         for one in MEASURED
     ]
-    return [f"## Measured\n\n{WHERE}\n\n{header}\n|{' --- |' * 7}", *rows, ""]
+    waiting = ", ".join(f"{id} ({name})" for id, name in WAITING)
+    known = {one.id for one in MEASURED} | {id for id, _ in WAITING}
+    others = ", ".join(sorted((rule.id for rule in rules if rule.id not in known), key=_order))
+    return [
+        f"## Measured\n\n{WHERE}\n\n{header}\n|{' --- |' * 7}",
+        *rows,
+        f"\nPlanted in `tests/diagnosis/defects`, and not measured yet: {waiting}.\n",
+        f"Rules without a kernel of realistic size there, so that nobody knows what their rewrite saves: {others}.\n",
+    ]
 
 
-def _listed(title: str, head: str, entries: dict[str, str]) -> list[str]:
-    ordered = sorted(entries.items(), key=lambda each: (list(_FAMILIES).index(each[0][0]), int(each[0][1:])))
-    return [f"## {title}\n\n{head}\n\n| id | why |\n| --- | --- |", *(f"| {id} | {why} |" for id, why in ordered), ""]
+def _dropped() -> list[str]:
+    entries = sorted(DROPPED.items(), key=lambda each: _order(each[0]))
+    head = f"## Dropped\n\n{_DROPPED_HEAD}\n\n| id | why |\n| --- | --- |"
+    return [head, *(f"| {id} | {why} |" for id, why in entries), ""]
+
+
+def _order(id: str) -> tuple[int, int]:
+    return list(_FAMILIES).index(id[0]), int(id[1:])
 
 
 if __name__ == "__main__":

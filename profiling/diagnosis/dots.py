@@ -8,7 +8,7 @@ from ..compiler.ttgir import Dot
 from .facts import Facts
 from .model import Evidence, Level
 from .rule import seen
-from .source.kernel import Call, LiveKernel, Loop
+from .source.kernel import Branch, Call, LiveKernel, Loop, Place
 from .source.syntax import calls, keyword, language
 
 _BITS: Final = re.compile(r"[a-z]{1,4}(\d{1,3})")
@@ -65,6 +65,55 @@ def alone(dots: list[Call]) -> bool:
     """Whether no loop has two dots, as attention has, where one feeds the other."""
     loops = [id(loop.node) for call in dots if (loop := innermost(call)) is not None]
     return len(loops) == len(set(loops))
+
+
+def lone(facts: Facts) -> bool:
+    """The same by the code too, where products in helpers count: those of `tf32x3` stand on one line."""
+    if facts.lines is None:
+        coded = sum(dot.in_loop for dot in (facts.launch.dots if facts.launch is not None else ()))
+    else:
+        coded = len({site.line for site in facts.lines.ttgir if site.kind == "dot" and site.in_loop})
+    dots = looped_dots(facts.source)
+    return alone(dots) and coded <= max(len(dots), 1)
+
+
+def is_running(kernel: LiveKernel, call: Call) -> bool:
+    """Whether a product is added to a sum that its loop carries from step to step."""
+    name, loop = accumulator(call), innermost(call)
+    if name is None or loop is None or name not in loop.assigned or not _adds(call, name):
+        return False
+    for statement, place in kernel.statements:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
+                kept = any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(value))
+                if not kept and loop in place.loops and branch_within(place) is None:
+                    return False  # it begins anew in each step
+            case _:
+                pass
+    return True
+
+
+def _adds(call: Call, name: str) -> bool:
+    match call.place.statement:
+        case ast.AugAssign(target=ast.Name(id=target), op=ast.Add()):
+            return target == name
+        case ast.Assign(value=ast.BinOp(op=ast.Add(), left=left, right=right)):
+            return any(isinstance(each, ast.Name) and each.id == name for each in (left, right))
+        case _:
+            return keyword(call.node, "acc", 2) is not None
+
+
+def branch_within(place: Place) -> Branch | None:
+    """An `if` between a place and its loop."""
+    if not place.loops:
+        return None
+    within = {id(each) for each in ast.walk(place.loops[-1].node)}
+    return next((branch for branch in place.branches if id(branch.node) in within), None)
+
+
+def text_of(facts: Facts, node: ast.expr) -> str:
+    """What stands in the file, shortened."""
+    return facts.file.shown(node) if facts.file is not None else "an expression"
 
 
 def operands(call: Call) -> tuple[ast.expr | None, ast.expr | None]:

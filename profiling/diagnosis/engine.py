@@ -1,5 +1,6 @@
 """Runs the catalogue over the facts of one launch: roots before symptoms, by expected gain."""
 
+import ast
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -197,8 +198,7 @@ def _rank(facts: Facts, one: _Found, finding: Finding) -> tuple[int, float, floa
     weight = float(one.rule.weight)
     gains = [gain for gain in (finding.gain.expected_pct, one.hit.bound_pct) if gain is not None]
     worth = min([weight, *gains])
-    line = finding.line
-    if facts.hotspots and line is not None and _in_kernel(facts, line) and all(x.line != line for x in facts.hotspots):
+    if facts.hotspots and finding.line is not None and _cold(facts, finding.line):
         worth /= 10
     return -int(_confirmed(one)), -worth, -weight, finding.line or 0
 
@@ -208,10 +208,14 @@ def _confirmed(one: _Found) -> bool:
     return max(each.level for each in one.hit.evidence) >= Level.PROFILE
 
 
-def _in_kernel(facts: Facts, line: int) -> bool:
-    """Whether samples could be on a line at all. Lines of the host and of decorators have none."""
+def _cold(facts: Facts, line: int) -> bool:
+    """Whether samples could be on a line, or in the loop that begins there, and none is."""
     node = facts.source.function.node if facts.source is not None else None
-    return node is None or node.lineno <= line <= (node.end_lineno or node.lineno)
+    if node is not None and not node.lineno <= line <= (node.end_lineno or node.lineno):
+        return False  # lines of the host and of decorators have none
+    inside = [] if node is None else [each for each in ast.walk(node) if isinstance(each, ast.stmt)]
+    last = max((each.end_lineno or line for each in inside if each.lineno == line), default=line)
+    return all(spot.line is None or not line <= spot.line <= last for spot in facts.hotspots)
 
 
 def _done(facts: Facts) -> str | None:

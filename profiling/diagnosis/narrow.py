@@ -1,6 +1,7 @@
 """Accesses that are narrower than their tile would let them be, each with what the source says of the reason."""
 
 import re
+from collections.abc import Sequence
 from math import prod
 from typing import Final, NamedTuple
 
@@ -10,10 +11,13 @@ from .expressions import unit_axis
 from .facts import Facts
 from .model import Evidence, Level, Prediction
 from .rule import seen
-from .source.alignment import WIDTH_BYTES, Obstacle, obstacles
+from .source.alignment import OF_MASK, WIDTH_BYTES, Obstacle, mask_of, obstacles
 from .source.kernel import Access
 
 _POINTERS: Final = re.compile(r"tensor<((?:\d{1,9}x){1,8})!tt\.ptr<[a-z]{1,5}(\d{1,3})")
+_REMARK: Final = re.compile(r"origin vec = (\d{1,5}) .{0,40}mask is (-?\d{1,5})")
+"""Elements that the address alone would let a thread move at once, and those of which the mask is the same (-1: there
+is none), in Triton's `LoadStoreOpToLLVM`."""
 _MOVES: Final = {"load": ("load", "async_copy"), "store": ("store",)}
 
 
@@ -57,19 +61,30 @@ def narrow_accesses(facts: Facts) -> list[Narrow]:
     return found
 
 
-def evidence(facts: Facts, narrow: Narrow, obstacle: Obstacle | None) -> list[Evidence]:
+def valued(facts: Facts, names: Sequence[str]) -> str:
+    """Arguments with what the launch hands over: `stride = 1000`."""
+    integers = facts.captured.integers
+    return ", ".join(f"{name} = {integers[name]}" if name in integers else name for name in names)
+
+
+def _why(facts: Facts, narrow: Narrow, obstacle: Obstacle) -> str:
+    kind, text = narrow.access.kind, f"`{obstacle.text}`"
+    match obstacle.reason:
+        case "start":
+            return f"the {kind}'s address has a part that is not known to be aligned: {text}"
+        case "bound":
+            return f"the {kind}'s mask ends where it is not known to be aligned: {text}"
+        case "mask":
+            return f"the {kind}'s mask may differ between any two neighbours: {text}"
+        case _:
+            about = valued(facts, obstacle.arguments)
+            return f"the {kind} depends on {text}" + (f" ({about})" if about else "")
+
+
+def evidence(facts: Facts, narrow: Narrow, *found: Obstacle) -> list[Evidence]:
     """Level by level: the source, the instructions, and the compiler's remark."""
     line = narrow.access.line
-    told: list[Evidence] = []
-    if obstacle is not None:
-        about = ", ".join(obstacle.arguments)
-        told.append(
-            seen(
-                Level.SOURCE,
-                f"the {narrow.access.kind} depends on `{obstacle.text}`" + (f" ({about})" if about else ""),
-                line,
-            )
-        )
+    told = [seen(Level.SOURCE, _why(facts, narrow, obstacle), line) for obstacle in found]
     kind = narrow.access.kind
     told.append(
         seen(
@@ -85,6 +100,12 @@ def evidence(facts: Facts, narrow: Narrow, obstacle: Obstacle | None) -> list[Ev
     if remark is not None:
         told.append(seen(Level.COMPILER, f"compiler: {remark.message}", line, "remark.narrow-access"))
     return told
+
+
+def needed_elements(facts: Facts, line: int | None) -> int:
+    """Elements that 16 bytes have, of a line's access."""
+    found = [one.element_bytes for one in narrow_accesses(facts) if one.access.line == line]
+    return WIDTH_BYTES // min(found) if found else 8
 
 
 def wider(facts: Facts, line: int | None) -> list[Prediction]:
@@ -134,8 +155,25 @@ def _narrow(facts: Facts, access: Access) -> Narrow | None:
         element_bytes=element_bytes,
         in_loop=any(site.in_loop for site in narrowest),
         run_elements=tile.shape[axis[0]] if axis is not None and axis[1] == len(tile.shape) else None,
-        obstacles=tuple(obstacles(access, element_bytes)),
+        obstacles=tuple(_blamed(facts, access, obstacles(access, element_bytes), possible // element_bytes)),
     )
+
+
+def _blamed(facts: Facts, access: Access, found: list[Obstacle], wanted: int) -> list[Obstacle]:
+    """Those of the mask alone, where the compiler says of the line's only access that the address is fine.
+
+    The other way round it tells nothing: of a poor address the layout may run along another axis than the mask.
+    """
+    assert facts.source is not None
+    remark = facts.said("narrow-access", access.line)
+    said = _REMARK.search(remark.message) if remark is not None else None
+    if said is None or sum(each.line == access.line for each in facts.source.accesses) > 1:
+        return found
+    by_address, by_mask = int(said[1]), int(said[2])
+    if by_address < wanted or by_mask == -1:
+        return found
+    of_mask = [each for each in found if each.reason in OF_MASK]
+    return of_mask or [Obstacle("mask", (), mask_of(access))]
 
 
 def tile_of(site: TtgirSite, kind: str) -> Tile | None:

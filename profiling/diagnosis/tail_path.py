@@ -14,6 +14,13 @@ _SIMPLE: Final = (ast.Assign, ast.AugAssign, ast.Expr, ast.AnnAssign)
 
 def full_blocks_apart(file: KernelFile, kernel: LiveKernel, access: Access) -> str | None:
     """A diff, where the access stands in straight-line code of one lane axis with one mask; None elsewhere."""
+    try:
+        return _divided(file, kernel, access)
+    except RecursionError:
+        return None  # an expression too deep to compare or to write
+
+
+def _divided(file: KernelFile, kernel: LiveKernel, access: Access) -> str | None:
     block = _block_of(kernel.function.node, access.place.statement)
     mask = keyword(access.call, "mask", 1 if access.kind == "load" else 2)
     if block is None or mask is None or access.place.loops:

@@ -1,8 +1,11 @@
 """Launches of planted kernels, compiled for an H100 by one process a file, and all facts of each."""
 
+import fcntl
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,19 +71,35 @@ def read(text: str, left: Path) -> Facts:
 
 @dataclass
 class Launches:
-    """Launches by file and name; a file's are compiled together, when the first is asked for."""
+    """Launches by file and name; a file's are compiled together, when the first is asked for, by any test process."""
 
     folder: Path
 
     def __call__(self, file: str, name: str) -> Facts:
         out = self.folder / file
-        if not out.exists():
+        with _locked(self.folder / f"{file}.lock"):
+            self._compile(file, out)
+        return read(kernel_file(file).read_text(), out / f"{name}.json")
+
+    def _compile(self, file: str, out: Path) -> None:
+        done = out / "done"
+        if not done.exists():
             wanted = {each for one in PLANTED if one.file == file for each in (one.faulty, one.twin) if each}
             wanted |= {*CLEAN.get(file, ())} | {each for other, each, _ in REWRITTEN if other == file}
             compile_some(kernel_file(file), wanted | ({"helped"} if file == "options" else set()), out)
-        return read(kernel_file(file).read_text(), out / f"{name}.json")
+            done.touch()
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
 def launches(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Facts]:
-    return Launches(tmp_path_factory.mktemp("diagnosed"))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "diagnosed"
+    folder.mkdir(exist_ok=True)
+    return Launches(folder)

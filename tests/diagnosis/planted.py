@@ -100,6 +100,7 @@ REWRITTEN: Final = (
     ("loops", "unrolled", "P4"),
     ("arithmetic", "divided", "I2"),
     ("arithmetic", "default_atomic", "A1"),
+    ("grids", "two_blocks", "G8"),
 )
 """Launches whose finding has a diff, which is applied and compiled."""
 

@@ -7,6 +7,10 @@ from .plant import Planted
 PLANTED: Final[tuple[Planted, ...]] = (
     Planted("V7", "values", "pairs_of_columns", "x = tl.load(x_ptr + at)", "tiles", "eights_of_columns", 4),
     Planted("V13", "values", "partners", "other = tl.load", "partners", "partner_blocks", 4),
+    Planted("V13", "values", "started_anywhere", "x = tl.load(x_ptr + start", "started", "started_at_eights", 4),
+    Planted("V13", "values", "masked_by_data", "x = tl.load(x_ptr + at, mask", "chosen", "selected_by_data", 4),
+    Planted("V13", "values", "counted_odd_rows", "mask=i < start", "started", None, 4),
+    Planted("V13", "values", "odd_rows_to_a_constant", "mask=i < 1001", "started", None, 4),
     Planted("V14", "values", "truths", "keep = tl.load", "kept", "truths_of_fours"),
     Planted("V15", "values", "column_each", "x = tl.load(x_ptr + row * stride", "column_sum", "columns_together", 4),
     Planted("R6", "values", "rows_by_index", "x = tl.load(x_ptr + row", "rows_by_index", "rows_by_narrow_index"),

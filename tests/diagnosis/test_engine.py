@@ -64,6 +64,16 @@ def test_a_line_without_samples_goes_behind_one_with() -> None:
     assert told.findings[0].level is Level.CODE
 
 
+def test_a_loop_is_as_hot_as_its_body_and_the_host_is_never_cold() -> None:
+    text = (
+        "import triton\n@triton.jit\ndef kernel(x):\n    for i in range(8):\n        x += i\n    x += 2\n"
+        "def entry(x):\n    kernel[(1,)](x)\n"
+    )
+    facts = replace(written(text), launch=FACTS.launch, lines=FACTS.lines, hotspots=(hotspot(5, 90.0),))
+    rules = [rule("I1", 6, weight=90), rule("T1", 4, weight=50), rule("H1", 8, weight=40)]
+    assert ids(diagnose(facts, rules)) == ["T1", "H1", "I1"]
+
+
 def test_what_only_the_source_suggests_is_a_hypothesis() -> None:
     told = diagnose(FACTS, [rule("H1", 1, level=Level.SOURCE, weight=99), rule("T1", 2)])
     assert ids(told) == ["T1"]
@@ -94,7 +104,9 @@ def test_at_the_floor_of_its_work_nothing_is_left_to_win() -> None:
     assert (near.findings, near.hypotheses) == ([], [])
     assert near.done is not None
     assert "Nothing to win: at 91 % of what this device can do" in near.done
-    (finding,) = diagnose(replace(FACTS, profile=profile(), floor=Floor(60.0, 60.0, "100 MB", "memory")), rules).findings
+    (finding,) = diagnose(
+        replace(FACTS, profile=profile(), floor=Floor(60.0, 60.0, "100 MB", "memory")), rules
+    ).findings
     assert (finding.gain.at_most_pct, "60.0 us" in finding.gain.why) == (40.0, True)
 
 

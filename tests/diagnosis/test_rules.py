@@ -67,7 +67,7 @@ def test_spills_without_a_known_root_are_told_themselves() -> None:
 @pytest.mark.parametrize(
     ("id", "body", "line"),
     [
-        ("H1", "    x = x.contiguous()\n    kernel[(4,)](x)\n", 10),
+        ("H1", "    x = x.t().contiguous()\n    kernel[(4,)](x)\n", 10),
         ("H2", "    kernel[(4,)](x)\n    return x.sum().item()\n", 11),
         ("H3", "    for b in range(8):\n        kernel[(4,)](x[b])\n", 10),
         ("U16", "    kernel[(4,)](x)\n", 6),

@@ -1,11 +1,14 @@
 """Rules of tuning and of the host: hypotheses from the source."""
 
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tritonforge.profiling.diagnosis.engine import diagnose
-from tritonforge.profiling.diagnosis.facts import Facts
+from tritonforge.profiling.diagnosis.facts import Call, Facts
 from tritonforge.profiling.diagnosis.model import Level
 
 from .made_up import written
@@ -245,7 +248,118 @@ def test_a_result_for_the_next_kernel_alone_is_told_of_element_wise_kernels() ->
 
 
 def test_an_expression_too_deep_to_print_is_no_fault_of_ours() -> None:
-    deep = "(" + " + ".join(["x"] * 900) + ")"
-    entry = f"    y = {deep}.contiguous()\n    kernel[(4,)](y, y, 4, {deep}.numel(), BLOCK=1024)"
+    deep = "(" + " + ".join(["x"] * 2_500) + ")"
+    entry = f"    y = {deep}.t().contiguous()\n    kernel[(4,)](y, y, 4, {deep}.numel(), BLOCK=1024)"
     assert ids(rows(entry=entry)) == ["H1"]
     assert ids(tuned(key="['M', 'N']", entry=entry.replace(", BLOCK=1024", ""))) == ["H1"]
+
+
+LAUNCH = "kernel[(4,)](x, w, 4, 64, BLOCK=1024)"
+
+
+@pytest.mark.parametrize(
+    ("id", "entry"),
+    [
+        ("H1", f"    w = x.clone()\n    {LAUNCH}"),
+        ("H1", f"    w = x.transpose(0, 1).contiguous()\n    {LAUNCH}"),
+        ("H1", f"    w = x.mT\n    w = w.contiguous()\n    {LAUNCH}"),
+        ("H1", f"    w = x[:, 8:].contiguous()\n    {LAUNCH}"),
+        ("H1", f"    w = x[..., 0].contiguous()\n    {LAUNCH}"),
+        ("H1", f"    if scale:\n        w = x.t().contiguous()\n        {LAUNCH}"),
+        ("H2", f"    w = x.sum().item()\n    {LAUNCH}"),
+        ("H2", f"    if scale:\n        w = x.sum().item()\n        {LAUNCH}"),
+        ("H3", f"    while scale > x:\n        {LAUNCH}"),
+    ],
+)
+def test_copies_waits_and_loops_of_each_launch_are_told(id: str, entry: str) -> None:
+    assert ids(rows(entry=entry)) == [id]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        f"    w = x.contiguous()\n    {LAUNCH}",  # free where it is contiguous
+        f"    w = x[:8].contiguous()\n    {LAUNCH}",
+        f"    w = x[0, 1].contiguous()\n    {LAUNCH}",
+        f"    w = x[:, :].contiguous()\n    {LAUNCH}",
+        f"    if x.stride(-1) != 1:\n        w = x.t().contiguous()\n    {LAUNCH}",
+        f"    {LAUNCH}\n    return w.clone(), x.t().contiguous()",
+        f"    if scale:\n        w = x.sum().item()\n        other[(1,)](x, w)\n    else:\n        {LAUNCH}",
+        f"    if scale:\n        torch.cuda.synchronize()\n    {LAUNCH}",
+        f"    pass\n\ndef test_it(x):\n    w = x.clone()\n    for _ in range(4):\n        {LAUNCH}\n    w.item()",
+    ],
+)
+def test_copies_and_waits_that_need_not_be_are_left_alone(entry: str) -> None:
+    assert ids(rows(entry=entry)) == []
+
+
+COPIED = f"    w = x.clone()\n    {LAUNCH}"
+AGAIN = f"    while scale > x:\n        {LAUNCH}"
+
+
+def called(**changed: Any) -> Call:
+    given: dict[str, Any] = {
+        "us": 100.0,
+        "launches": 2,
+        "others_us": 30.0,
+        "others": ("copy_kernel", "fill"),
+        "complete": True,
+    }
+    return Call(**given | changed)
+
+
+def test_a_profile_of_the_call_confirms_a_copy_with_its_share() -> None:
+    (finding,) = diagnose(replace(rows(entry=COPIED), call=called())).findings
+    assert (finding.id, finding.level) == ("H1", Level.PROFILE)
+    assert (finding.gain.expected_pct, finding.gain.at_most_pct) == (30.0, 30.0)
+    assert "30 % of the call's time on the GPU (copy_kernel, fill)" in finding.evidence[-1].text
+
+
+def test_a_complete_profile_without_other_launches_falsifies_a_copy() -> None:
+    alone = called(launches=1, others_us=0.0, others=())
+    assert ids(replace(rows(entry=COPIED), call=alone)) == []
+    assert ids(replace(rows(entry=COPIED), call=replace(alone, complete=False))) == ["H1"]
+
+
+def test_a_copy_that_may_be_free_is_told_where_the_profile_has_one() -> None:
+    facts = rows(entry=f"    w = x.contiguous()\n    {LAUNCH}")
+    assert [each.id for each in diagnose(replace(facts, call=called())).findings] == ["H1"]
+    assert ids(replace(facts, call=called(others=("fill",)))) == []
+
+
+def test_a_loop_is_told_with_the_launches_that_were_counted() -> None:
+    (finding,) = diagnose(replace(rows(entry=AGAIN), call=called(us=80.0, launches=8, complete=False))).findings
+    assert (finding.id, finding.level) == ("H3", Level.PROFILE)
+    assert finding.evidence[-1].text == "at least 8 launches of 10.0 us in a call"
+    assert ids(replace(rows(entry=AGAIN), call=called(launches=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("stages", "loop", "told"),
+    [("1, 2, 4, 8", True, False), ("1, 2, 5", True, True), ("1, 2, 5", False, False)],
+)
+def test_stages_that_double_or_do_nothing_leave_no_hole(stages: str, loop: bool, told: bool) -> None:
+    configs = f"[triton.Config({{'BLOCK': 256}}, num_stages=s) for s in ({stages})]"
+    facts = tuned(configs)
+    if not loop:
+        text = (
+            facts.file.text.replace("for start in range(0, N, BLOCK):", "for start in tl.static_range(4):")
+            if facts.file
+            else ""
+        )
+        facts = written(text, signature=SIGNATURE, constexprs={"BLOCK": 1024})
+    assert ("U15" in ids(facts)) is told
+
+
+def test_rules_of_the_host_walk_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[ast.AST] = []
+    facts, walk = rows(entry=CALL), ast.walk
+
+    def counted(node: ast.AST) -> Iterator[ast.AST]:
+        if isinstance(node, ast.FunctionDef) and node.name == "entry":
+            walked.append(node)
+        return walk(node)
+
+    monkeypatch.setattr(ast, "walk", counted)
+    assert ids(facts) == []
+    assert len(walked) == 1

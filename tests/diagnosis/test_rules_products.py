@@ -205,18 +205,18 @@ def room(
 
 
 def test_staged_results_are_told_if_the_tiles_alone_left_room_for_a_second_block() -> None:
-    (finding,) = diagnose(room(163_840, 115_712)).findings
-    assert (finding.id, finding.predicted[0].to) == ("L5", 115_712)
+    (finding,) = diagnose(room(163_840, 150_000)).findings
+    assert (finding.id, finding.predicted[0].to) == ("L5", 150_000)
 
 
 @pytest.mark.parametrize(
     "facts",
     [
-        room(163_840, 98_303),
+        room(163_840, 147_455),
         room(163_840, None),
-        room(163_840, 115_712, "registers"),
+        room(163_840, 150_000, "registers"),
         room(131_072, 98_304, blocks=2),
-        room(163_840, 160_000, n=256),
+        room(163_840, 150_000, n=256),
     ],
     ids=["tiles alone leave none", "none fits at all", "registers limit", "two fit", "wide tile"],
 )
@@ -241,3 +241,105 @@ def test_short_steps_are_told_only_where_loads_are_copied_ahead_and_shared_memor
     assert ids(replace(facts, launch=half)) == ["T16"]
     for change in ({"sync_loads_beside_dots": 1}, {"spill_bytes": 8}, {"shared_bytes": 200_000}, {"mma": "mma"}):
         assert "T16" not in ids(replace(facts, launch=half.model_copy(update=change))), change
+
+
+def refused(num_warps: int, **dot: object) -> Facts:
+    """A launch whose product single warps compute, with a remark that does not say why."""
+    facts = recorded("matmul_candidate", num_warps=num_warps, mma="none" if dot.get("precision") == "ieee" else "mma")
+    assert facts.launch is not None
+    dots = [one.model_copy(update=dot) for one in facts.launch.dots]
+    return said(replace(facts, launch=facts.launch.model_copy(update={"dots": dots})), "wgmma-rejected")
+
+
+NARROW: dict[str, object] = {"m": 16}
+IEEE: dict[str, object] = {"m": 32, "a_dtype": "f32", "b_dtype": "f32", "precision": "ieee"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "id", "conditions"),
+    [
+        (refused(2), "T1", ["num_warps is 2"]),
+        (refused(2, **NARROW), "T2", ["num_warps is 2", "M is 16"]),
+        (refused(2, m=16, n=8), "T2", ["num_warps is 2", "M is 16", "N is 8"]),
+        (refused(2, n=8), "T3", ["num_warps is 2", "N is 8"]),
+        (refused(2, batch=4), "T11", ["num_warps is 2", "batch of 4"]),
+        (refused(2, **IEEE), "T4", ["num_warps is 2", "M is 32"]),
+        (refused(4, **NARROW), "T2", ["M is 16"]),
+    ],
+)
+def test_each_condition_that_warp_group_products_fail_is_named(facts: Facts, id: str, conditions: list[str]) -> None:
+    told = [finding for finding in diagnose(facts).findings if finding.id.startswith("T")]
+    assert [finding.id for finding in told] == [id]
+    assert all(text in told[0].cause for text in conditions)
+    assert ("no multiple of 4" in told[0].cause) == (conditions[0] == "num_warps is 2")
+    few = id in ("T2", "T3", "T11") and conditions[0] == "num_warps is 2"
+    assert ("num_warps=4 as well" in told[0].rewrite.recipe) == few
+
+
+@pytest.mark.parametrize(("dot", "then"), [(IEEE, "mma"), ({**IEEE, "m": 64}, "wgmma")])
+def test_tf32_is_said_to_reach_warp_groups_only_where_nothing_else_fails(dot: dict[str, object], then: str) -> None:
+    found = next(finding for finding in diagnose(refused(4, **dot)).findings if finding.id == "T4")
+    assert found.predicted[0].to == then
+    assert ("by mma.sync" in found.cause) == (then == "mma")
+
+
+@compiled
+def test_waits_between_the_products_of_attention_are_no_finding(launches: Show) -> None:
+    for file, name in (("dots", "attention"), ("products", "helped_attention")):
+        facts = launches(file, name)
+        assert facts.launch is not None
+        assert [dot.in_loop for dot in facts.launch.dots].count(True) == 2
+        assert ids(with_note(facts, INJECTED)) == []
+
+
+def test_a_product_of_several_parts_on_one_line_is_one() -> None:
+    """As of `tf32x3`: three products of one `tl.dot`."""
+    facts = with_note(recorded("matmul_candidate"), INJECTED)
+    assert facts.launch is not None
+    assert facts.lines is not None
+    more = [each for each in facts.lines.ttgir if each.kind == "dot"]
+    once_more = [each.model_copy(update={"line": (each.line or 0) + 1}) for each in more]
+    same, other = (
+        replace(facts, lines=facts.lines.model_copy(update={"ttgir": [*facts.lines.ttgir, *added]}))
+        for added in (more, once_more)
+    )
+    assert (ids(same), ids(other)) == (["T14"], [])
+
+
+def test_all_that_is_copied_ahead_counts_before_staged_results_are_blamed() -> None:
+    facts = room(163_840, 150_000)
+    assert facts.lines is not None
+    copies = [each for each in facts.lines.ttgir if each.kind == "load" and each.in_loop and "async" in each.operation]
+    scales = facts.lines.model_copy(update={"ttgir": [*facts.lines.ttgir, *copies]})
+    assert copies
+    assert ids(replace(facts, lines=scales)) == []
+
+
+@compiled
+def test_a_launch_of_one_stage_is_not_told_of_two_levels_of_loads(launches: Show) -> None:
+    facts = launches("loops", "indirect_in_two_stages")
+    assert facts.launch is not None
+    one = {"num_stages": 1, "sync_loads_beside_dots": 2, "async_copies": 0}
+    (finding,) = diagnose(replace(facts, launch=facts.launch.model_copy(update=one))).findings
+    assert (finding.id, "P10" in [each.id for each in finding.explains]) == ("P1", True)
+
+
+@compiled
+def test_casts_of_16_bit_operands_are_what_forces_an_order(launches: Show) -> None:
+    facts = launches("products", "widened")
+    assert "don't cast them" in diagnose(facts).findings[0].rewrite.recipe
+    for name in ("a_ptr", "b_ptr"):
+        single = facts.captured.model_copy(update={"signature": facts.captured.signature | {name: "*fp32"}})
+        assert "transposed, once" in diagnose(replace(facts, captured=single)).findings[0].rewrite.recipe
+
+
+@compiled
+def test_statistics_of_rows_may_change_their_layout_in_a_loop(launches: Show) -> None:
+    facts = launches("accesses", "converted_in_loop")
+    assert facts.lines is not None
+    for shape, found in (("64x64x", ["L1"]), ("64x1x", []), ("1x64x", []), ("1x1x", []), ("64x", ["L1"])):
+        changed = [
+            each.model_copy(update={"detail": f"tensor<{shape}f32, #a> -> tensor<{shape}f32, #b>"})
+            for each in facts.lines.ttgir
+        ]
+        assert ids(replace(facts, lines=facts.lines.model_copy(update={"ttgir": changed}))) == found, shape

@@ -142,7 +142,9 @@ def test_an_edit_does_what_it_was_said_to(launches: Show, tmp_path: Path, file: 
 
 
 @compiled
-@pytest.mark.parametrize("planted", [each for each in PLANTED if each.id != "A6"], ids=lambda each: each.faulty)
+@pytest.mark.parametrize(
+    "planted", [each for each in PLANTED if each.id != "A6" and each.twin], ids=lambda each: each.faulty
+)
 def test_the_twin_shows_what_was_predicted(launches: Show, planted: Planted) -> None:
     finding = first(diagnose(launches(planted.file, planted.faulty)))
     assert planted.twin is not None
@@ -278,6 +280,90 @@ def test_an_expression_of_any_depth_is_no_error() -> None:
     deep = "p" + " * 1" * 900
     body = f"p = tl.program_id(0)\nprint(1, 2, 3, 4, ({deep} % 2).to(tl.int64))\ntl.where({deep} > 0, {deep}, {deep})"
     assert "R6" not in ids(made(body, site(BODY + 1, "wide_multiply", 8)))
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("name", "cause", "recipe", "sources"),
+    [
+        ("started_anywhere", "needs `start`", "`tl.multiple_of(…, 8)`", ["aligned: `start`"]),
+        ("masked_by_data", "The address is fine.", "tl.where", ["neighbours: `tl.load(keep_ptr + at) > 0`"]),
+        ("counted_odd_rows", "`i < start`", "without a mask", ["(stride = 1000)", "aligned: `i < start`"]),
+        ("odd_rows_to_a_constant", "`i < 1001`", "without a mask", ["(stride = 1000)", "aligned: `i < 1001`"]),
+    ],
+)
+def test_what_no_argument_is_to_blame_for_is_said_without_a_diff(
+    launches: Show, name: str, cause: str, recipe: str, sources: list[str]
+) -> None:
+    (finding,) = diagnose(launches("values", name)).findings
+    assert cause in finding.cause
+    assert recipe in finding.rewrite.recipe
+    assert finding.rewrite.diff is None
+    told = [each.text for each in finding.evidence if each.level == 1]
+    assert [text for text, end in zip(told, sources, strict=True) if not text.endswith(end)] == []
+
+
+@compiled
+def test_an_argument_is_told_with_its_value_and_made_a_constant_only_if_that_helps(launches: Show) -> None:
+    facts = launches("accesses", "odd_rows")
+    value = facts.captured.integers["stride"]
+    (finding,) = diagnose(facts).findings
+    assert any(each.text.endswith(f"(stride = {value})") for each in finding.evidence)
+    assert f"`stride` (stride = {value})" in finding.cause
+    assert finding.rewrite.diff is not None
+    odd = facts.captured.model_copy(update={"integers": {"stride": 1001}})
+    (finding,) = diagnose(replace(facts, captured=odd)).findings
+    assert finding.rewrite.diff is None
+    assert "stride = 1001" in (finding.rewrite.no_diff or "")
+
+
+@compiled
+@pytest.mark.parametrize(("mask", "vec", "expected"), [(1, 8, "V2"), (1, 1, "V1"), (64, 1, "V1")])
+def test_the_compilers_remark_says_whether_it_is_the_mask(launches: Show, mask: int, vec: int, expected: str) -> None:
+    facts = launches("options", "ragged_rows")
+    said = f"Warning: vectorization fails vec = 1 origin vec = {vec} numElems = 8 mask is {mask}"
+    remarks = [each.model_copy(update={"message": said}) for each in facts.remarks or () if each.id == "narrow-access"]
+    loads = [site for site in remarks if facts.source and any(a.line == site.line for a in facts.source.accesses)]
+    assert loads
+    assert [each.id for each in diagnose(replace(facts, remarks=loads)).findings] == [expected]
+
+
+PERSISTENT = "p = tl.program_id(0)\nrow, column = 0, 0\nfor k in range(n):\n"
+
+
+@pytest.mark.parametrize(("step", "told"), [("if k % 2 == 0:\n        ", False), ("if True:\n        ", True)])
+def test_program_numbers_that_some_steps_divide_are_left_alone(step: str, told: bool) -> None:
+    body = f"{PERSISTENT}    {step}row = p // n\n        column = p % n\n    tl.store(y_ptr + row, column)"
+    sites = [site(line, "integer_division", 1, in_loop=True) for line in (BODY + 4, BODY + 5)]
+    assert ("I11" in ids(made(body, *sites))) is told
+
+
+def test_registers_that_limit_warps_are_folded_into_what_the_warps_wait_for() -> None:
+    body, late = "i = tl.arange(0, B)\ntl.atomic_add(y_ptr + i % 64, 1.5, sem='relaxed')", starved()
+    atomic = made(body, site(BODY + 1, "atomic", 2), atomics_of=256)
+    told = diagnose(replace(late, file=atomic.file, source=atomic.source, lines=atomic.lines))
+    assert [each.id for each in told.findings][:1] == ["A2"]
+    assert "R3" in [each.id for each in told.findings[0].explains]
+
+
+def test_what_explains_latency_comes_before_it() -> None:
+    rules = {rule.id: rule for rule in RULES}
+    accesses = {"V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "V9", "V10", "V13", "V15"}
+    for id in accesses | {"A1", "A2", "A3", "A4", "A5"}:
+        assert {"M3", "R3"} <= rules[id].explains, id
+    for id in ("V4", "V8", "V9", "V10"):
+        assert {"M4", "M5"} <= rules[id].explains, id
+    assert "P8" in rules["V10"].explains
+    for symptom in ("M3", "R3", "M4", "M5"):
+        assert all(rule.weight > rules[symptom].weight for rule in RULES if symptom in rule.explains), symptom
+
+
+@pytest.mark.parametrize("kind", ["division", "multiply", "select"])
+def test_a_deep_expression_is_told_by_a_part_of_its_text(kind: SiteKind) -> None:
+    deep = " + ".join(["x"] * 2_000)
+    body = f"x = tl.load(x_ptr)\nx = ({deep}) / scale\nx = tl.where(x > 0, {deep}, 0.0)\ntl.store(y_ptr, x)"
+    told = ids(made(body, *(site(line, kind, 8) for line in (BODY + 1, BODY + 2))))
+    assert ("I2" in told) is (kind == "division")
 
 
 def test_what_has_no_rule_has_a_reason() -> None:

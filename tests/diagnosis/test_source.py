@@ -84,6 +84,27 @@ def test_a_hint_counts_for_an_expression_and_not_for_an_argument() -> None:
     assert why("o = tl.program_id(0) * tl.multiple_of(s, 8)", load, divisible=["x"]) == [("offset", "s")]
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (("o = tl.load(y)", "tl.load(x + o + tl.arange(0, B))"), [("start", "o")]),
+        (("tl.load(x + tl.program_id(0) + tl.arange(0, B))",), [("start", "program_id()")]),
+        (("o = f(n)", "tl.load(x + o + tl.arange(0, B))"), [("start", "a function()")]),
+        (("m = tl.load(y)", "tl.load(x + i, mask=i < m)"), [("bound", "i < m")]),
+        (("tl.load(x + i, mask=i < 1001)",), [("bound", "i < 1001")]),
+        (("m = tl.load(y + i)", "tl.load(x + i, mask=m > 0)"), [("mask", "m > 0")]),
+        (("m = f(i)", "tl.load(x + i, mask=m)"), [("mask", "m")]),
+        (("tl.load(x + i, mask=f(i))",), [("mask", "its mask")]),
+        (("tl.load(x + i, mask=i < 1000)",), []),
+        (("o = tl.load(y)", "tl.load(x + o * 8 + tl.arange(0, B), mask=tl.load(y) > 0)"), []),
+        (("o = tl.multiple_of(tl.load(y), 8)", "tl.load(x + o + tl.arange(0, B))"), []),
+    ],
+)  # fmt: skip
+def test_what_no_argument_is_to_blame_for_is_named(body: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
+    access = next(each for each in kernel(LANES, *body).accesses if each.pointer == "x")
+    assert [(each.reason, each.text) for each in obstacles(access, 2)] == expected
+
+
 def test_only_the_fast_axis_counts() -> None:
     rows = ("m = tl.arange(0, 16)", "k = tl.arange(0, 64)")
     tile = "x + m[:, None] * s + k[None, :]"
@@ -167,6 +188,8 @@ def test_a_file_that_can_not_be_read_is_no_error(text: str) -> None:
         "tl.arange(0)",
         "tl.load(x + tl.arange(0, B) // 0 % 0)",
         "tl.load(x + i[None, :, None, ...])",
+        "tl.load(x + i // (" + " + ".join(["n"] * 2_500) + "))",
+        "tl.load(x, mask=" + " + ".join(["i"] * 2_500) + " < n)",
         "tl.load(x, mask=~(i < n) if n else (lambda: 0)())",
     ],
 )
@@ -186,8 +209,20 @@ def test_a_chain_of_assignments_takes_no_time() -> None:
     assert obstacles(only(LANES, *doubling, "tl.load(x + a)"), 2) == []
 
 
+def test_a_call_of_the_host_is_always_made_if_each_of_its_conditions_is_one_of_the_launch() -> None:
+    file = syntax.parse(
+        "import triton\n@triton.jit\ndef kernel(x):\n    pass\n\ndef host(x, y):\n    a(x)\n    if y:\n        b(x)\n"
+        "        kernel[(1,)](x)\n        if x:\n            c(x)\n    else:\n        d(x)\n\n"
+        "def test_host(x):\n    kernel[(1,)](x)\n"
+    )
+    assert file is not None
+    ((host, launch),) = file.launches["kernel"]
+    names = {syntax.dotted(call.func): host.always_with(call, launch) for call in host.calls if call is not launch}
+    assert names == {"a": True, "b": True, "c": False, "d": False}
+
+
 def test_a_kernel_that_the_file_has_not_is_none() -> None:
     file = syntax.parse("def host():\n    pass\n")
     assert file is not None
     assert live(file, "kernel", captured()) is None
-    assert isinstance(file.host["host"], ast.FunctionDef)
+    assert isinstance(file.host["host"].node, ast.FunctionDef)

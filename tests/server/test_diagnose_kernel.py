@@ -13,11 +13,12 @@ from tests.diagnosis.made_up import profile
 from tests.server.conftest import EXAMPLES, RESULT_LIMIT, content_of, fits, text_of, tools_of, without_gpu
 from tritonforge.profiling.ncu.model import LaunchProfile
 from tritonforge.server.app import build_server
+from tritonforge.server.mispredictions import FILE
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools import diagnose_kernel
 from tritonforge.server.tools.profile_case import CaseProfile, Profiled
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 MATMUL, SOFTMAX = EXAMPLES / "matmul", EXAMPLES / "softmax"
 TOKENS_LIMIT = 2000
@@ -26,8 +27,13 @@ Diagnose = Callable[..., Awaitable[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Client]:
-    async with Client(build_server(Settings(state_dir=tmp_path_factory.mktemp("diagnose") / "state"))) as client:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("diagnose") / "state"
+
+
+@pytest.fixture(scope="module")
+async def client(state: Path) -> AsyncGenerator[Client]:
+    async with Client(build_server(Settings(state_dir=state))) as client:
         yield client
 
 
@@ -60,8 +66,9 @@ async def test_the_causes_are_named_with_their_lines_and_edits(slow: dict[str, A
     first, second = launch["findings"]
     text: list[str] = (MATMUL / "baseline.py").read_text().splitlines()
     assert (first["id"], first["level"], second["id"]) == ("T1", "compiler", "P1")
-    assert "tl.dot(" in text[first["line"] - 1]
-    assert first["excerpt"] == text[first["line"] - 1].strip()
+    assert "tl.dot(" in text[int(first["line"]) - 1]
+    dot = text[int(first["line"]) - 1]
+    assert first["excerpt"] == dot.strip()
     assert "+        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=4, num_stages=1," in first["diff"]
     assert first["predicted"] == [{"fact": "launch.mma", "now": "mma", "expected": "becomes", "to": "wgmma"}]
     assert (first["expected_pct"], first["at_most_pct"]) == (None, None)
@@ -91,7 +98,7 @@ async def test_another_file_is_held_against_the_predictions(slow: dict[str, Any]
 
 
 @without_gpu
-async def test_an_edit_that_changes_nothing_is_told(diagnose: Diagnose) -> None:
+async def test_an_edit_that_changes_nothing_is_told(diagnose: Diagnose, state: Path) -> None:
     kernel = (MATMUL / "baseline.py").read_text()
     told = await diagnose(MATMUL, "baseline", verify_with=kernel + "\n# looks better\n")
     assert told["verification"]["verdict"] == "nothing_changed"
@@ -100,6 +107,21 @@ async def test_an_edit_that_changes_nothing_is_told(diagnose: Diagnose) -> None:
     assert half != kernel
     told = (await diagnose(MATMUL, "baseline", verify_with=half))["verification"]
     assert [each["holds"] for each in told["predictions"]] == [False, True]
+    # That fact did not change at all: the edit is another one's.
+    assert not (state / FILE).exists()
+
+
+@without_gpu
+async def test_a_fact_that_changes_otherwise_than_predicted_is_recorded(diagnose: Diagnose, state: Path) -> None:
+    two = (MATMUL / "baseline.py").read_text().replace("num_warps=2", "num_warps=4")
+    more = two.replace(
+        "acc = tl.dot(a, b, acc)", "acc = tl.dot(a, b, acc) + tl.sum(tl.load(a_tile + 1) * 1.0, 1)[:, None]"
+    )
+    assert more != two
+    told = (await diagnose(None, two, task=str(MATMUL / "task.py"), target="h100", verify_with=more))["verification"]
+    assert (told["verdict"], [each["after"] for each in told["predictions"]]) == ("not_as_predicted", [3])
+    (kept,) = [json.loads(text) for text in (state / FILE).read_text().splitlines()]
+    assert (kept["id"], kept["fact"], kept["now"], kept["after"]) == ("P1", "launch.sync_loads_beside_dots", 2, 3)
 
 
 @without_gpu
@@ -150,20 +172,6 @@ async def test_what_can_not_be_diagnosed_is_refused_with_a_way_out(diagnose: Dia
     assert (other["kind"], "compile_kernel" in other["problem"]["likely_fix"]) == ("unsupported", True)
     nothing = await diagnose(None, "import torch\nx = torch.zeros(1)\n", target="h100")
     assert (nothing["kind"], "launched no Triton kernel" in nothing["problem"]["message"]) == ("rejected", True)
-
-
-@without_gpu
-async def test_probes_need_a_gpu_and_a_task_and_are_known_by_name(diagnose: Diagnose, client: Client) -> None:
-    told = await diagnose(SOFTMAX, "candidate", probes=["no_math"], depth="source")
-    assert told["probes"] is None
-    assert any(
-        "probes: nothing was timed (unavailable: this machine has no NVIDIA GPU" in note for note in told["notes"]
-    )
-    without_task = await diagnose(None, str(SOFTMAX / "candidate.py"), probes=[])
-    assert without_task["kind"] == "rejected"
-    refused = await client.call_tool("diagnose_kernel", {"kernel": "k", "task": "t", "probes": ["no_bytes"]})
-    assert refused.is_error
-    assert "idle_loads" in text_of(refused)
 
 
 async def test_a_kernel_that_does_not_compile_says_so(diagnose: Diagnose, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ _NEEDS: Final[frozenset[Need]] = frozenset({"source", "code", "lines"})
 _REDUCIBLE: Final = frozenset({"atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor"})
 _VECTOR: Final = 4
 """Elements of fp32 that one atomic of sm_90 adds (PTX ISA, `red` with `.v4`); there is none for integers."""
+_LATE: Final = frozenset({"M3", "R3"})
+"""Warps wait for their atomics as for loads: more of them would wait for the same."""
 _LOCKS: Final = frozenset({"atomic_cas", "atomic_xchg"})
 
 
@@ -260,6 +262,7 @@ A1: Final = Rule(
     ],
     falsified_by="The profile shows no waiting for fences (stall `membar`): contention or traffic is the cost.",
     risks=("programs that wait for this atomic before they read other data see old values",),
+    explains=_LATE,
 )
 A3: Final = Rule(
     id="A3",
@@ -277,6 +280,7 @@ A3: Final = Rule(
     predicts=lambda facts, hit: [],
     falsified_by="The atomics are too few to matter: the profile has no samples on the line.",
     risks=("sums get more accurate, not less",),
+    explains=_LATE,
 )
 A4: Final = Rule(
     id="A4",
@@ -299,6 +303,7 @@ A4: Final = Rule(
         Prediction(fact="launch.atomics", now=facts.launch.atomics if facts.launch else None, expected="falls")
     ],
     falsified_by="The atomics are too few to matter: the profile has no samples on the line.",
+    explains=_LATE,
 )
 A2: Final = Rule(
     id="A2",
@@ -320,6 +325,7 @@ A2: Final = Rule(
     falsified_by="The profile has few samples on the line: there are too few atomics to queue up.",
     risks=("sums in another order round differently",),
     explains_here=frozenset({"A5"}),
+    explains=_LATE,
 )
 A5: Final = Rule(
     id="A5",
@@ -343,6 +349,7 @@ A5: Final = Rule(
     ],
     falsified_by="The atomics are too few to matter: the profile has no samples on the line.",
     risks=("sums of 2**24 and more are rounded",),
+    explains=_LATE,
 )
 A6: Final = Rule(
     id="A6",
@@ -382,11 +389,7 @@ A7: Final = Rule(
     explain=lambda facts, hit: "All warps of the block wait for the slowest one in each step, and no load passes it.",
     rewrite=_without_barrier,
     predicts=lambda facts, hit: [
-        Prediction(
-            fact="ptx.barrier.in_loops",
-            now=facts.count("barrier", in_loop=True),
-            expected="falls",
-        )
+        Prediction(fact="ptx.barrier.in_loops", now=facts.count("barrier", in_loop=True), expected="falls")
     ],
     falsified_by="The profile shows no waiting at barriers (stall `barrier`).",
     risks=("a race, where threads of a program do share data through global memory",),

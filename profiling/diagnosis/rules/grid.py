@@ -198,6 +198,7 @@ G1: Final = Rule(
     "limited by what "
     "all share.",
     risks=("sums in another order round differently",),
+    explains=frozenset({"M3"}),
 )
 G2: Final = Rule(
     id="G2",
@@ -222,6 +223,7 @@ G2: Final = Rule(
         )
     ],
     falsified_by="Blocks take unequally long, so that others fill the gap: the profile's busiest SM is near the mean.",
+    explains=frozenset({"M3"}),
 )
 
 G3: Final = Rule(
@@ -244,6 +246,7 @@ G3: Final = Rule(
     ),
     predicts=lambda facts, hit: [],
     falsified_by="With the programs' order turned around the launch takes as long.",
+    explains=frozenset({"M3"}),
 )
 G4: Final = Rule(
     id="G4",

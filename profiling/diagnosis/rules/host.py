@@ -9,11 +9,12 @@ from ..edits import diff, replaced
 from ..facts import Facts, Need
 from ..model import Level, Rewrite
 from ..rule import Hit, Rule, seen
-from ..source.host import Launch, Output, assigned, is_cast, is_name, launches, launches_kernel, outputs, shown, values
-from ..source.syntax import calls, dotted, keyword
+from ..source.host import Launch, Output, is_cast, is_name, launches, outputs, shown, values
+from ..source.syntax import HostFunction, calls, dotted, keyword, launched
 
 _SOURCE: Final[frozenset[Need]] = frozenset({"source"})
-_COPIES: Final = frozenset({"contiguous", "clone"})
+_TURNS: Final = frozenset({"transpose", "permute", "t", "swapaxes", "swapdims", "movedim", "T", "mT", "H", "narrow"})
+"""Methods and attributes whose result is mostly not contiguous."""
 _WAITS: Final = frozenset({"item", "tolist", "cpu", "synchronize", "numpy"})
 _FILLS: Final = frozenset({"zeros", "zeros_like", "new_zeros"})
 _FROM_HOST: Final = frozenset({"torch.tensor", "torch.as_tensor"})
@@ -21,13 +22,6 @@ _ELEMENTWISE: Final = frozenset(
     {"relu", "sigmoid", "silu", "gelu", "tanh", "exp", "log", "sqrt", "rsqrt", "mul", "add", "sub", "div", "clamp"}
 )
 _REDUCING: Final = ("dot", "dot_scaled", "sum", "max", "min", "argmax", "argmin", "reduce", "cumsum", "sort")
-
-
-def _entry(facts: Facts) -> Iterator[ast.FunctionDef]:
-    """Functions of the host that launch the kernel."""
-    for function in facts.file.host.values() if facts.file is not None else ():
-        if any(launches_kernel(call, facts.captured.kernel) for call in calls(function)):
-            yield function
 
 
 def _launches(facts: Facts) -> Iterator[Launch]:
@@ -56,31 +50,62 @@ def _beside(facts: Facts, hits: list[Hit]) -> list[Hit]:
     ]
 
 
-def _methods(facts: Facts, names: frozenset[str]) -> list[ast.Call]:
-    return [
-        call
-        for function in _entry(facts)
-        for call in calls(function)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in names
-    ]
+def _methods(launch: Launch, names: frozenset[str]) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Calls of methods whenever the kernel is launched, each with what it is called of."""
+    for call in launch.function.calls:
+        match call.func:
+            case ast.Attribute(value=on, attr=name) if name in names and launch.function.always_with(call, launch.call):
+                yield call, on
+            case _:
+                pass
 
 
 def _copied(facts: Facts) -> list[Hit]:
-    found = _methods(facts, _COPIES)[:1]
-    return _beside(facts, [_told(facts, call, "may copy a tensor in each call") for call in found])
+    for launch in _launches(facts):
+        for call, on in _methods(launch, frozenset({"contiguous", "clone"})):
+            if call.lineno <= (launch.call.end_lineno or launch.call.lineno) and _copies(facts, launch, call, on):
+                return _beside(facts, [_told(facts, call, "may copy a tensor in each call")])
+    return []
+
+
+def _copies(facts: Facts, launch: Launch, call: ast.Call, on: ast.expr) -> bool:
+    """Whether something is known to be copied: `.contiguous()` of a contiguous tensor is free."""
+    name = on.id if isinstance(on, ast.Name) else ""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "clone":
+        return name in launch.function.parameters
+    if facts.call is not None and any("copy" in each.lower() for each in facts.call.others):
+        return True
+    return any(_is_turned(each) for each in [on, *launch.function.assigned(name)] if each.lineno <= call.lineno)
+
+
+def _is_turned(node: ast.expr) -> bool:
+    """Whether it is a view whose elements mostly do not lie side by side."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)) | ast.Attribute(attr=name):
+            return name in _TURNS
+        case ast.Subscript(slice=ast.Tuple(elts=[first, *inner])):
+            rows = isinstance(first, ast.Slice) or (isinstance(first, ast.Constant) and first.value is ...)
+            return rows and not all(_is_whole(each) for each in inner)
+        case _:
+            return False
+
+
+def _is_whole(place: ast.expr) -> bool:
+    """Whether it is `:`."""
+    return isinstance(place, ast.Slice) and not (place.lower or place.upper or place.step)
 
 
 def _waited(facts: Facts) -> list[Hit]:
-    found = _methods(facts, _WAITS)[:1]
-    return [_told(facts, call, "waits for the GPU") for call in found]
+    found = (call for launch in _launches(facts) for call, _ in _methods(launch, _WAITS))
+    return [_told(facts, call, "waits for the GPU") for call in found][:1]
 
 
 def _repeated(facts: Facts) -> list[Hit]:
-    for function in _entry(facts):
-        for loop in ast.walk(function):
+    for launch in _launches(facts):
+        for loop in launch.function.nodes:
             if not isinstance(loop, ast.For | ast.While) or _in_chunks(loop):
                 continue
-            if any(launches_kernel(call, facts.captured.kernel) for call in calls(loop)):
+            if loop.lineno <= launch.call.lineno <= (loop.end_lineno or loop.lineno):
                 return _counted(facts, _told(facts, loop, "launches the kernel again and again"))
     return []
 
@@ -113,7 +138,7 @@ def _cast_before(facts: Facts) -> list[Hit]:
             if not facts.captured.signature.get(parameter, "").startswith("*"):
                 continue
             name = node.id if isinstance(node, ast.Name) else ""
-            found = next((each for each in [node, *assigned(launch.function, name)] if _is_plain_cast(each)), None)
+            found = next((each for each in [node, *launch.function.assigned(name)] if _is_plain_cast(each)), None)
             if found is not None and found.lineno <= launch.call.lineno:
                 return _beside(facts, [_told(facts, found, "writes the tensor again before the launch")])
     return []
@@ -136,14 +161,14 @@ def _fills(facts: Facts) -> Iterator[tuple[str, ast.Call]]:
     accesses = facts.source.accesses if facts.source is not None else []
     other = {access.pointer for access in accesses if access.kind != "store" or access.place.branches}
     stored = {access.pointer for access in accesses} - other
-    if None in other or (facts.source is not None and _calls_helpers(facts)):
+    if None in other:
         return
     for launch in _launches(facts):
         for parameter, name in launch.variables().items():
             call = launch.meant(launch.given[parameter])
             if not isinstance(call, ast.Call) or dotted(call.func).rpartition(".")[2] not in _FILLS:
                 continue
-            if parameter in stored and _launched_with(facts, launch.function, name) == 1:
+            if parameter in stored and _launched_with(facts, launch.function, name) == 1 and not _calls_helpers(facts):
                 yield name, call
 
 
@@ -154,13 +179,13 @@ def _calls_helpers(facts: Facts) -> bool:
     return node is not None and any(isinstance(c.func, ast.Name) and c.func.id in kernels for c in calls(node))
 
 
-def _launched_with(facts: Facts, function: ast.FunctionDef, name: str) -> int:
+def _launched_with(facts: Facts, function: HostFunction, name: str) -> int:
     """Launches of any kernel that a variable is handed to."""
     kernels = facts.file.kernels if facts.file is not None else {}
     return sum(
         any(isinstance(each, ast.Name) and each.id == name for value in values(call) for each in ast.walk(value))
-        for call in calls(function)
-        if any(launches_kernel(call, kernel) for kernel in kernels)
+        for call in function.calls
+        if launched(call) in kernels
     )
 
 
@@ -185,7 +210,7 @@ def _outputs(facts: Facts) -> Iterator[Output]:
 
 def _processed(facts: Facts) -> list[Hit]:
     for launch, _, name in _outputs(facts):
-        for node in ast.walk(launch.function):
+        for node in launch.function.nodes:
             if not isinstance(node, ast.BinOp | ast.AugAssign | ast.Call) or node.lineno <= launch.call.lineno:
                 continue
             if _works_on(node, name) and not _changed_between(launch, node.lineno, name):
@@ -195,7 +220,7 @@ def _processed(facts: Facts) -> list[Hit]:
 
 def _changed_between(launch: Launch, line: int, name: str) -> bool:
     """Whether something else gets the variable first, such as another kernel or a sum over GPUs."""
-    between = [call for call in calls(launch.function) if launch.call.lineno < call.lineno < line]
+    between = [call for call in launch.function.calls if launch.call.lineno < call.lineno < line]
     return any(is_name(each, name) for call in between for each in values(call))
 
 
@@ -214,8 +239,11 @@ def _works_on(node: ast.BinOp | ast.AugAssign | ast.Call, name: str) -> bool:
 
 
 def _sent(facts: Facts) -> list[Hit]:
-    found = [call for function in _entry(facts) for call in calls(function) if _is_sent(call)]
-    return [_told(facts, call, "copies from the host in each call") for call in found[:1]]
+    for launch in _launches(facts):
+        for call in launch.function.calls:
+            if _is_sent(call) and launch.function.always_with(call, launch.call):
+                return [_told(facts, call, "copies from the host in each call")]
+    return []
 
 
 def _is_sent(call: ast.Call) -> bool:
@@ -228,20 +256,22 @@ def _is_sent(call: ast.Call) -> bool:
 def _handed_on(facts: Facts) -> list[Hit]:
     if facts.source is None or facts.source.loops or facts.source.named(*_REDUCING) or facts.file is None:
         return []
-    if any(access.kind == "atomic" for access in facts.source.accesses) or _calls_helpers(facts):
+    if any(access.kind == "atomic" for access in facts.source.accesses):
         return []
     for launch, _, name in _outputs(facts):
         returned = {
             each.id
-            for node in ast.walk(launch.function)
+            for node in launch.function.nodes
             if isinstance(node, ast.Return) and node.value is not None
             for each in ast.walk(node.value)
             if isinstance(each, ast.Name)
         }
-        others = [kernel for kernel in facts.file.kernels if kernel != facts.captured.kernel]
-        for call in calls(launch.function):
-            taken = call.lineno > launch.call.lineno and any(launches_kernel(call, kernel) for kernel in others)
-            if taken and name not in returned and any(is_name(each, name) for each in values(call)):
+        others = facts.file.kernels.keys() - {facts.captured.kernel}
+        for call in launch.function.calls:
+            taken = call.lineno > launch.call.lineno and launched(call) in others
+            if not taken or name in returned or not any(is_name(each, name) for each in values(call)):
+                continue
+            if not _calls_helpers(facts):
                 return [_told(facts, call, f"is all that reads `{name}`", name)]
     return []
 

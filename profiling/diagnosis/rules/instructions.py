@@ -43,11 +43,10 @@ def _divided(facts: Facts) -> list[Hit]:
         for node in ast.walk(statement):
             if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
                 continue
-            scalar = isinstance(node.right, ast.Name) and _is_float_argument(facts, node.right.id)
             count = _on_line(facts, "division", node.lineno)
-            if scalar and count > 1:
+            if isinstance(node.right, ast.Name) and _is_float_argument(facts, node.right.id) and count > 1:
                 told = seen(Level.CODE, f"{count} divisions", node.lineno, "ptx.division", count)
-                source = seen(Level.SOURCE, f"each element is divided by `{ast.unparse(node.right)[:40]}`", node.lineno)
+                source = seen(Level.SOURCE, f"each element is divided by `{node.right.id}`", node.lineno)
                 return [Hit((source, told), node.lineno)]
     return []
 
@@ -58,16 +57,15 @@ def _is_float_argument(facts: Facts, name: str) -> bool:
 
 def _reciprocal(facts: Facts, hit: Hit) -> Rewrite:
     found = [
-        node
-        for statement, _ in (facts.source.statements if facts.source is not None else [])
-        for node in ast.walk(statement)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and node.lineno == hit.line
+        (node, node.left.id, node.right.id)
+        for node in (computed(facts.source) if facts.source is not None else ())
+        if isinstance(node.op, ast.Div) and node.lineno == hit.line
         if isinstance(node.right, ast.Name) and isinstance(node.left, ast.Name)
     ]
     edit = None
     if facts.file is not None and len(found) == 1:
-        left, right = ast.unparse(found[0].left), ast.unparse(found[0].right)
-        edit = diff(facts.file, [replaced(found[0], f"({left} * (1.0 / {right}))")])
+        node, left, right = found[0]
+        edit = diff(facts.file, [replaced(node, f"({left} * (1.0 / {right}))")])
     return Rewrite(
         recipe="Divide once, and multiply by the reciprocal.",
         diff=edit,
@@ -187,7 +185,7 @@ def _divided_programs(facts: Facts) -> list[Hit]:
     """Divisions of program numbers, where they are a part of the work: in a loop, or in a kernel without one."""
     if facts.source is None or facts.launch is None:
         return []
-    lines: dict[int, bool] = {}
+    lines: set[int] = set()
     for statement, place in facts.source.statements:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)]):
@@ -196,7 +194,9 @@ def _divided_programs(facts: Facts) -> list[Hit]:
                 continue
         divided = [each for each in parts if each.kind in ("quotient", "remainder")]
         if divided and not any(each.has_lanes for each in divided):
-            lines[statement.lineno] = any(loop.kind != "static_range" for loop in place.loops)
+            inner = place.loops[-1].line if place.loops else 0
+            if not any(branch.node.lineno > inner > 0 for branch in place.branches):  # not in each step
+                lines.add(statement.lineno)
     sites = [site for site in facts.instructions("integer_division") if site.line in lines]
     sites = [site for site in sites if site.in_loop or not facts.launch.loops]
     if sum(site.count for site in sites) < _DIVISIONS:

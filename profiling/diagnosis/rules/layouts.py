@@ -1,16 +1,20 @@
 """L: layout changes, reductions and sorts that go through shared memory."""
 
 import ast
+import re
 from collections.abc import Callable
 from typing import Final
 
+from ...compiler import ttgir
 from ..caused import caused, line_of, measured
-from ..dots import element_bytes, given, is_product, looped_product
+from ..dots import branch_within, given, is_product, looped_product
 from ..edits import diff, launch_option, replaced
+from ..expressions import calls_of, reached
 from ..facts import Facts, Need
 from ..model import Level, Prediction, Rewrite
 from ..rule import Hit, Rule, advice, seen
-from ..source.syntax import calls, language
+from ..source.kernel import LiveKernel, Place
+from ..source.syntax import calls, keyword, language
 
 WIDE_TILE: Final = 128 * 256
 """Elements of a sum with which one block per SM is normal: as fp32 it fills half of an SM's registers."""
@@ -20,13 +24,16 @@ ROW_OF_THREAD: Final = 32
 """Elements that one thread holds then at most, 1024 a warp: 8 accesses of 16 bytes in fp32."""
 SORTED_BARRIERS: Final = 4
 """A sort of a block has one and more for each round between warps; a scan or a histogram has one or two."""
+_STATISTICS: Final = re.compile(r"tensor<(?:1x){0,7}(?:\d{1,9}x)?(?:1x){1,7}[a-z]|tensor<(?:1x){1,7}\d{1,9}x[a-z]")
+"""One value for each row or column of a tile, such as the maxima of attention: too few to matter."""
 _SORTS: Final = ("sort", "topk")
 _NEEDS: Final[frozenset[Need]] = frozenset({"code", "lines"})
 
 
 def _converted(facts: Facts) -> list[Hit]:
     found = [] if facts.lines is None else [site for site in facts.lines.ttgir if site.through_memory and site.in_loop]
-    found = [site for site in found if not _after_products(facts, site.line)]
+    needed = {line: _has_to_be(facts, line) for line in {site.line for site in found}}
+    found = [site for site in found if not needed[site.line] and not _STATISTICS.match(site.detail)]
     if not found or facts.launch is None:
         return []
     line, count = found[0].line, len(found)
@@ -41,13 +48,24 @@ def _converted(facts: Facts) -> list[Hit]:
     return [Hit((told,), line)]
 
 
-def _after_products(facts: Facts, line: int | None) -> bool:
-    """Whether the line stores what a loop of products within the same loop has made: once a tile, as it has to be."""
+def _has_to_be(facts: Facts, line: int | None) -> bool:
+    """Whether the line stores what products have made: after a loop of them, once in a while, or in each step."""
     for statement, place in facts.source.statements if facts.source is not None else []:
         if statement.lineno <= (line or 0) <= (statement.end_lineno or 0) and place.loops:
             around = place.loops[-1].node
             inner = [each for each in ast.walk(around) if isinstance(each, ast.For | ast.While) and each is not around]
-            return any(language(call) == "dot" for each in inner for call in calls(each))
+            after = any(language(call) == "dot" for each in inner for call in calls(each))
+            return after or _stores_product(facts.source, statement, place)
+    return False
+
+
+def _stores_product(kernel: LiveKernel | None, statement: ast.stmt, place: Place) -> bool:
+    """Whether a statement stores what a dot of its loop has made, or stores in few steps only."""
+    within = {id(each) for each in ast.walk(place.loops[-1].node)}
+    for store in (call for call in calls(statement) if language(call) == "store"):
+        made = calls_of(reached(kernel, keyword(store, "value", 1)), "dot") if kernel is not None else []
+        if branch_within(place) is not None or any(id(dot) in within for dot in made):
+            return True
     return False
 
 
@@ -109,15 +127,22 @@ def _beside_tiles(facts: Facts) -> list[Hit]:
         return []
     if "shared_memory" not in (launch.occupancy_limiter or "") or launch.shared_bytes_for_next_block is None:
         return []
-    a, b = element_bytes(product.a_dtype), element_bytes(product.b_dtype)
-    tiles = launch.pipeline_buffers * product.k * (product.m * a + product.n * b)
+    tiles = launch.pipeline_buffers * _copied_bytes(facts)
     if not 0 < tiles <= launch.shared_bytes_for_next_block < launch.shared_bytes:
         return []
     told = (
-        f"{launch.shared_bytes} bytes of shared memory, of which the copied tiles take {tiles}; a second block fits on "
-        f"an SM at {launch.shared_bytes_for_next_block}"
+        f"{launch.shared_bytes} bytes of shared memory, of which the copied tiles take at most {tiles}; a second block "
+        f"fits on an SM at {launch.shared_bytes_for_next_block}"
     )
     return [Hit((seen(Level.CODE, told, None, "launch.shared_bytes", launch.shared_bytes),))]
+
+
+def _copied_bytes(facts: Facts) -> int:
+    """Of all tiles that one step of the loops copies ahead: operands, and what they are computed from."""
+    sites = facts.lines.ttgir if facts.lines is not None else []
+    read = (ttgir.Operation(site.operation, site.detail, None, "") for site in sites if site.in_loop)
+    copies = (access for operation in read if (access := ttgir.access_of(operation)) is not None)
+    return sum(access.tile_bytes for access in copies if access.is_async and access.kind == "load")
 
 
 def _across_warps(facts: Facts) -> list[Hit]:
@@ -283,7 +308,7 @@ L5: Final = Rule(
     name="Results staged in shared memory cost the second block",
     example="tl.store(c, acc)   # fp32\n->\ntl.store(c, acc.to(tl.bfloat16))",
     level=Level.CODE,
-    needs=frozenset({"code"}),
+    needs=_NEEDS,
     weight=36,
     detect=_beside_tiles,
     explain=lambda facts, hit: (

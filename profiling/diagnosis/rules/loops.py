@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..caused import caused, measured
-from ..dots import accumulator, dot_line, looped_dots, looped_product, said, waiting
+from ..dots import accumulator, dot_line, looped_dots, looped_product, said, text_of, waiting
 from ..edits import diff, replaced, with_argument
 from ..expressions import reached
 from ..facts import Facts
@@ -141,14 +141,14 @@ def _wrapped(facts: Facts) -> list[Hit]:
         here = [each for each in told if each.line == access.line]
         if access.kind != "load" or not here or not access.place.loops:
             continue
-        text = _modulo(facts.source, access)
+        text = _modulo(facts, facts.source, access)
         if text is not None:
             source = seen(Level.SOURCE, f"its address is computed by `{text}` in each step", access.line)
             return [Hit((source, *here, *said(facts, "load-too-narrow-to-pipeline", access.line)), access.line)]
     return []
 
 
-def _modulo(kernel: LiveKernel, access: Access) -> str | None:
+def _modulo(facts: Facts, kernel: LiveKernel, access: Access) -> str | None:
     """The remainder in an access's address that is another one in each step of its loop."""
     loop = access.place.loops[-1]
     changing = set(loop.assigned)
@@ -158,7 +158,7 @@ def _modulo(kernel: LiveKernel, access: Access) -> str | None:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             within = reached(kernel, node.left)
             if any(isinstance(each, ast.Name) and each.id in changing for each in within):
-                return ast.unparse(node)[:80]
+                return text_of(facts, node)
     return None
 
 
@@ -179,7 +179,7 @@ P7: Final = Rule(
     predicts=lambda facts, hit: [Prediction(fact="launch.async_copies", now=0, expected="rises", to=1)],
     falsified_by="With stages the launch takes as long: other warps hid the latency already.",
     risks=("none to results; more shared memory",),
-    explains=frozenset({"M3"}),
+    explains=frozenset({"M3", "R3"}),
 )
 P11: Final = Rule(
     id="P11",
@@ -205,7 +205,7 @@ P11: Final = Rule(
     ],
     falsified_by="The inner loop is so long that what happens between two of them takes no time.",
     risks=("none to results, as long as nothing but the loops changes",),
-    explains=frozenset({"L1"}),
+    explains=frozenset({"L1", "M3", "R3"}),
 )
 P12: Final = Rule(
     id="P12",
@@ -300,7 +300,7 @@ P15: Final = Rule(
     ],
     falsified_by=_FALSIFIED,
     risks=("without the wrap, elements beyond the end are zeros",),
-    explains=frozenset({"P8", "V10"}),
+    explains=frozenset({"M3", "P8", "R3", "V10"}),
 )
 
 RULES: Final = (P15, P13, P14, P12, P11, P7)

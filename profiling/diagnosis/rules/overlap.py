@@ -7,16 +7,18 @@ from typing import Final
 from ..caused import caused, measured
 from ..dots import (
     accumulator,
-    alone,
     dot_line,
     element_bytes,
     given,
     innermost,
     is_computed_load,
+    is_running,
+    lone,
     looped_dots,
     looped_product,
     operands,
     said,
+    text_of,
 )
 from ..edits import Edit, diff, with_argument
 from ..facts import Facts
@@ -41,8 +43,7 @@ def _synchronous(id: str, lines: Callable[[Facts], int | None]) -> Callable[[Fac
     """A refusal to overlap products, in loops with a single one."""
 
     def detect(facts: Facts) -> list[Hit]:
-        dots = looped_dots(facts.source)
-        if not _by_groups(facts) or facts.said(id) is None or (dots and not alone(dots)):
+        if not _by_groups(facts) or facts.said(id) is None or not lone(facts):
             return []
         line = lines(facts) or dot_line(facts)
         told = said(facts, id, line)
@@ -51,6 +52,21 @@ def _synchronous(id: str, lines: Callable[[Facts], int | None]) -> Callable[[Fac
         return [Hit(tuple(told), line)]
 
     return detect
+
+
+def _used(facts: Facts) -> list[Hit]:
+    """Of sums that a loop carries: what is no sum, such as scores, can't be used after the loop."""
+    kernel = facts.source
+    if kernel is None or not any(is_running(kernel, call) for call in looped_dots(kernel)):
+        return []
+    return _synchronous("dot-result-used-in-loop", _used_line)(facts)
+
+
+def _changed(facts: Facts) -> list[Hit]:
+    """Not of sums that are only stored in each step, as states are."""
+    if looped_dots(facts.source) and _changed_line(facts) is None:
+        return []
+    return _synchronous("accumulator-changed-in-loop", _changed_line)(facts)
 
 
 def _changed_line(facts: Facts) -> int | None:
@@ -85,7 +101,7 @@ def _computed(facts: Facts) -> list[Hit]:
         _, second = operands(call)
         for value in given(facts.source, second):
             if is_computed_load(value):
-                told = seen(Level.SOURCE, f"the second operand is computed: `{ast.unparse(value)[:80]}`", call.line)
+                told = seen(Level.SOURCE, f"the second operand is computed: `{text_of(facts, value)}`", call.line)
                 return [Hit((told, *said(facts, "dot-waits-for-operands", call.line)), call.line)]
     return []
 
@@ -131,8 +147,9 @@ def _passed(facts: Facts, hit: Hit) -> Rewrite:
 
 
 def _injected(facts: Facts) -> list[Hit]:
-    """Not C7515 alone: ptxas notes it of loops whose products do overlap."""
-    if not _by_groups(facts) or facts.launch is None:
+    """Not C7515 alone: ptxas notes it of loops whose products do overlap. In attention one product waits for another
+    anyway."""
+    if not _by_groups(facts) or facts.launch is None or not lone(facts):
         return []
     note = next((note for note in facts.launch.ptxas_notes if any(code in note for code in _INJECTED)), None)
     if note is None:
@@ -206,7 +223,7 @@ T8: Final = Rule(
     level=Level.COMPILER,
     needs=frozenset({"code", "remarks"}),
     weight=62,
-    detect=_synchronous("accumulator-changed-in-loop", _changed_line),
+    detect=_changed,
     explain=lambda facts, hit: (
         "triton-wgmma-pipeline (dotCanBeProperlyAsync): the sum of the step before is used by "
         "something other than the next dot, so each product is waited for."
@@ -228,9 +245,9 @@ T9: Final = Rule(
     example="for ...:\n    acc = tl.dot(a, b, acc)\n    tl.store(c, acc)\n->\nfor ...:\n    acc = tl.dot(a, b, acc)\n"
     "tl.store(c, acc)",
     level=Level.COMPILER,
-    needs=frozenset({"code", "remarks"}),
+    needs=frozenset({"code", "source", "remarks"}),
     weight=63,
-    detect=_synchronous("dot-result-used-in-loop", _used_line),
+    detect=_used,
     explain=lambda facts, hit: (
         "triton-wgmma-pipeline (dotCanBeProperlyAsync): the result is used unconditionally in the "
         "loop, so the product is waited for before the next begins."

@@ -3,12 +3,12 @@
 import ast
 from typing import Final
 
-from ..dots import dot_line, given, looped_dots, operands, said, waiting
+from ..dots import branch_within, dot_line, given, looped_dots, operands, said, waiting
 from ..edits import diff, launch_option, replaced
 from ..facts import Facts, Need
 from ..model import Level, Prediction, Rewrite
 from ..rule import Hit, Rule, advice, seen
-from ..source.kernel import Access, Branch, LiveKernel
+from ..source.kernel import Access, LiveKernel
 from ..source.syntax import calls, keyword, language
 from . import loops
 
@@ -97,7 +97,7 @@ def _under_branch(facts: Facts) -> list[Hit]:
         return []
     lines = {each.line for each in told}
     for access in _loads(facts.source):
-        branch = _inner_branch(access)
+        branch = branch_within(access.place)
         if access.line in lines and branch is not None:
             line = branch.node.lineno
             return [
@@ -107,14 +107,6 @@ def _under_branch(facts: Facts) -> list[Hit]:
                 )
             ]
     return []
-
-
-def _inner_branch(access: Access) -> Branch | None:
-    """An `if` between an access and its loop."""
-    if not access.place.loops:
-        return None
-    within = list(ast.walk(access.place.loops[-1].node))
-    return next((branch for branch in access.place.branches if any(branch.node is each for each in within)), None)
 
 
 def _loads(kernel: LiveKernel) -> list[Access]:
@@ -203,7 +195,7 @@ P1: Final = Rule(
     predicts=_copied,
     falsified_by=_FALSIFIED,
     risks=("none to results; more shared memory",),
-    explains=frozenset({"P8", "T10"}),
+    explains=frozenset({"M3", "P8", "P10", "R3", "T10"}),
 )
 P3: Final = Rule(
     id="P3",
@@ -221,7 +213,7 @@ P3: Final = Rule(
     predicts=_copied,
     falsified_by=_FALSIFIED,
     risks=("a loop whose condition depends on what it computes runs differently",),
-    explains=frozenset({"L1", "P8"}),
+    explains=frozenset({"L1", "M3", "P8", "R3"}),
 )
 P4: Final = Rule(
     id="P4",
@@ -235,7 +227,7 @@ P4: Final = Rule(
     rewrite=lambda facts, hit: _ranged(facts, hit),
     predicts=lambda facts, hit: [Prediction(fact="launch.async_copies", now=0, expected="rises", to=1)],
     falsified_by=_FALSIFIED,
-    explains=frozenset({"R7"}),
+    explains=frozenset({"M3", "R3", "R7"}),
 )
 P5: Final = Rule(
     id="P5",
@@ -256,6 +248,7 @@ P5: Final = Rule(
     ),
     predicts=_copied,
     falsified_by=_FALSIFIED,
+    explains=frozenset({"M3", "R3"}),
 )
 P6: Final = Rule(
     id="P6",
@@ -277,6 +270,7 @@ P6: Final = Rule(
     ),
     predicts=_copied,
     falsified_by=_FALSIFIED,
+    explains=frozenset({"M3", "R3"}),
 )
 P9: Final = Rule(
     id="P9",
@@ -298,7 +292,7 @@ P9: Final = Rule(
     predicts=lambda facts, hit: [Prediction(fact="remark.dot-waits-for-operands", now=1, expected="becomes", to=0)],
     falsified_by=_FALSIFIED,
     risks=("the filled value enters the sum: without the correction results change",),
-    explains=frozenset({"T10"}),
+    explains=frozenset({"M3", "R3", "T10"}),
 )
 P10: Final = Rule(
     id="P10",
@@ -323,6 +317,7 @@ P10: Final = Rule(
     ],
     falsified_by=_FALSIFIED,
     explains_here=frozenset({"V13"}),
+    explains=frozenset({"M3", "R3"}),
 )
 P8: Final = Rule(
     id="P8",
@@ -342,6 +337,7 @@ P8: Final = Rule(
     predicts=_copied,
     falsified_by=_FALSIFIED,
     explains_here=frozenset({"V13"}),
+    explains=frozenset({"M3", "R3"}),
 )
 
 

@@ -181,6 +181,7 @@ R1: Final = Rule(
     ),
     predicts=_no_spill,
     falsified_by=_FALSIFIED,
+    explains=frozenset({"M3"}),
 )
 R2: Final = Rule(
     id="R2",
@@ -201,7 +202,7 @@ R2: Final = Rule(
     predicts=_no_spill,
     falsified_by=_FALSIFIED,
     risks=("sums in another order round differently",),
-    explains=frozenset({"R1"}),
+    explains=frozenset({"R1", "M3"}),
 )
 R4: Final = Rule(
     id="R4",
@@ -218,7 +219,7 @@ R4: Final = Rule(
     ),
     predicts=_no_spill,
     falsified_by=_FALSIFIED,
-    explains=frozenset({"R1", "T13"}),
+    explains=frozenset({"R1", "T13", "M3"}),
 )
 R5: Final = Rule(
     id="R5",
@@ -273,7 +274,7 @@ R3: Final = Rule(
     "kernel[grid](..., BLOCK=4096, num_warps=8)   # half the elements a thread",
     level=Level.PROFILE,
     needs=frozenset({"code", "profile"}),
-    weight=54,
+    weight=40,
     detect=_few_warps,
     explain=lambda facts, hit: (
         "An SM's 65,536 registers are all given out. While the warps that fit wait for memory there is no other to "
@@ -294,6 +295,7 @@ R3: Final = Rule(
         )
     ],
     falsified_by="With one more block on an SM the launch takes as long: what it waits for is not latency.",
+    explains=frozenset({"M3"}),
 )
 R6: Final = Rule(
     id="R6",

@@ -4,51 +4,76 @@ import ast
 from collections.abc import Callable
 from typing import Final
 
-from ..dots import (
-    dot_line,
-    refusal,
-    said,
-)
+from ...compiler.launch import LaunchFacts
+from ...compiler.ttgir import Dot
+from ..dots import dot_line, given, looped_dots, operands, refusal, said, text_of
 from ..edits import diff, launch_option, replaced
 from ..facts import Facts
 from ..model import Level, Prediction, Rewrite
 from ..rule import Hit, Rule, advice, seen, silenced
-from ..source.syntax import keyword
+from ..source.kernel import LiveKernel
+from ..source.syntax import dotted, keyword
 
+_SINGLE: Final = frozenset({"tl.float32", "triton.language.float32"})
+_SIXTEEN_BITS: Final = frozenset({"*fp16", "*bf16"})
 _SLOWER: Final = "With warp-group products the launch takes as long: then it waits for memory, which the profile tells."
 
 
-def _observed(*ids: str) -> Callable[[Facts], list[Hit]]:
-    """Hits of what the record alone gives away, with the compiler's refusal."""
+def _refused(id: str) -> Callable[[Facts], list[Hit]]:
+    """Hits of what the record alone gives away, with the compiler's refusal. T1 only if nothing but the warps fails."""
 
     def detect(facts: Facts) -> list[Hit]:
-        found = next((facts.observations[id] for id in ids if id in facts.observations), None)
+        found = facts.observations.get(id) or facts.observations.get("T1")
         if found is None or facts.launch is None:
+            return []
+        failed = _failed(facts.launch)
+        if found.id == "T1" and next((each for each in failed if each != "T1"), "T1") != id:
             return []
         line = dot_line(facts)
         told = seen(Level.CODE, found.detail, line, "launch.mma", facts.launch.mma)
-        return [Hit((told, *refusal(facts, line)), line)]
+        more = [seen(Level.CODE, failed[id], line)] if found.id != id else []
+        return [Hit((told, *more, *refusal(facts, line)), line)]
 
     return detect
 
 
-def _refused(facts: Facts, hit: Hit) -> str:
-    """Names the conditions that fail: the compiler's remark is the same for all of them."""
-    if facts.launch is None or not facts.launch.dots:
-        return "tritongpu-accelerate-matmul (supportMMA) refused wgmma."
-    dot, warps = max(facts.launch.dots, key=lambda one: one.batch * one.m * one.n * one.k), facts.launch.num_warps
+def _largest(launch: LaunchFacts) -> Dot | None:
+    return max(launch.dots, key=lambda one: one.batch * one.m * one.n * one.k, default=None)
+
+
+def _failed(launch: LaunchFacts) -> dict[str, str]:
+    """Conditions of supportMMA that the largest product fails, by rule: what costs most comes first, the warps last."""
+    dot = _largest(launch)
+    if dot is None:
+        return {}
     checked = {
-        f"num_warps is {warps}, no multiple of 4": warps % 4 != 0,
-        f"M is {dot.m}, below 64": dot.m < 64,
-        f"N is {dot.n}, no multiple of 16 (of 8 from Triton 3.8)": dot.n % 16 != 0,
-        f"the operands have a batch of {dot.batch}, and rank 2 is needed": dot.batch > 1,
-        "the operands are fp32 with IEEE precision": dot.precision == "ieee",
+        "T4": ("the operands are fp32 with IEEE precision", dot.precision == "ieee"),
+        "T11": (f"the operands have a batch of {dot.batch}, and rank 2 is needed", dot.batch > 1),
+        "T2": (f"M is {dot.m}, below 64", dot.m < 64),
+        "T3": (f"N is {dot.n}, no multiple of 16 (of 8 from Triton 3.8)", dot.n % 16 != 0),
+        "T1": (f"num_warps is {launch.num_warps}, no multiple of 4", launch.num_warps % 4 != 0),
     }
-    failed = [text for text, fails in checked.items() if fails]
+    return {id: text for id, (text, fails) in checked.items() if fails}
+
+
+def _conditions(facts: Facts, hit: Hit) -> str:
+    """Names the conditions that fail: the compiler's remark is the same for all of them."""
+    failed = list(_failed(facts.launch).values()) if facts.launch is not None else []
     return (
         f"tritongpu-accelerate-matmul (supportMMA) refused wgmma: {'; '.join(failed) or 'its condition is not known'}. "
         "Its remark does not say which condition failed; warps, M, N, rank and precision were evaluated here."
     )
+
+
+def _with_warps(recipe: str, why: str) -> Callable[[Facts, Hit], Rewrite]:
+    """An edit of the product that warps which form no group need besides."""
+
+    def rewrite(facts: Facts, hit: Hit) -> Rewrite:
+        few = facts.launch is not None and "T1" in _failed(facts.launch)
+        more = " Launch with num_warps=4 as well: fewer form no warp group." if few else ""
+        return Rewrite(recipe=recipe + more, no_diff=why)
+
+    return rewrite
 
 
 def _becomes_wgmma(facts: Facts, hit: Hit) -> list[Prediction]:
@@ -66,6 +91,19 @@ def _four_warps(facts: Facts, hit: Hit) -> Rewrite:
         diff=edit,
         no_diff=None if edit else "num_warps is not said exactly once in the file",
     )
+
+
+def _on_tensor_cores(facts: Facts, hit: Hit) -> list[Prediction]:
+    """By warp groups, where the precision is all that fails."""
+    failed = _failed(facts.launch) if facts.launch is not None else {}
+    now = facts.launch.mma if facts.launch is not None else None
+    return [Prediction(fact="launch.mma", now=now, expected="becomes", to="mma" if failed.keys() - {"T4"} else "wgmma")]
+
+
+def _besides(facts: Facts) -> str:
+    failed = _failed(facts.launch) if facts.launch is not None else {}
+    more = "; ".join(text for id, text in failed.items() if id != "T4")
+    return f" With another precision single warps multiply, by mma.sync: {more}." if more else ""
 
 
 def _tf32x3(facts: Facts, hit: Hit) -> Rewrite:
@@ -97,7 +135,7 @@ def _imprecise(facts: Facts) -> list[Hit]:
         limit = keyword(call.node, "max_num_imprecise_acc")
         if limit is None or (isinstance(limit, ast.Name) and facts.captured.constexprs.get(limit.id) is None):
             continue
-        shown = facts.captured.constexprs.get(limit.id) if isinstance(limit, ast.Name) else ast.unparse(limit)
+        shown = facts.captured.constexprs.get(limit.id) if isinstance(limit, ast.Name) else text_of(facts, limit)
         told = [seen(Level.SOURCE, f"max_num_imprecise_acc is {shown}", call.line)]
         if refused:
             told += [seen(Level.CODE, facts.observations["T"].detail, call.line), *refusal(facts, call.line)]
@@ -115,9 +153,51 @@ def _forced(facts: Facts) -> list[Hit]:
     if not any(dot.a_dtype in ("f32", "i8") or dot.a_dtype.startswith("f8") for dot in facts.launch.dots):
         return []
     waiting = facts.launch.sync_loads_beside_dots
-    cost = f"{waiting} loads wait in the loop" if waiting else f"{facts.launch.async_copies} copies"
+    copies = (facts.launch.async_copies or 0) + (facts.launch.tma_copies or 0)
+    if not waiting and not copies:
+        return []  # no pipeline that it could cost
+    loads = "1 load waits" if waiting == 1 else f"{waiting} loads wait"
+    cost = f"{loads} in the loop" if waiting else f"{copies} copies"
     told = seen(Level.CODE, f"the operand is rearranged on its way: {cost}", remark.line)
     return [Hit((told, *said(facts, remark.id)), remark.line)]
+
+
+def _in_order(facts: Facts, hit: Hit) -> Rewrite:
+    if _widened(facts, hit.line):
+        return Rewrite(
+            recipe="Both operands are loaded as 16 bits and cast to fp32: don't cast them. wgmma takes 16-bit operands "
+            "in either order, twice as fast as tf32, and adds in fp32.",
+            example="tl.dot(tl.load(a).to(tl.float32), tl.load(b).to(tl.float32), acc)\n->\n"
+            "tl.dot(tl.load(a), tl.load(b), acc)",
+            no_diff="the operands may be used elsewhere as fp32",
+        )
+    return Rewrite(
+        recipe="Store the operand (usually the weight) transposed, once, on the host, and index it with K contiguous.",
+        no_diff="the layout is chosen outside the kernel",
+    )
+
+
+def _widened(facts: Facts, line: int | None) -> bool:
+    """Whether both operands of the dot on a line are loads of the same 16-bit type that are cast to fp32."""
+    for call in looped_dots(facts.source):
+        if call.line == line and facts.source is not None:
+            types = [_cast_from(facts, facts.source, operand) for operand in operands(call)]
+            return types[0] is not None and types[0] == types[1]
+    return False
+
+
+def _cast_from(facts: Facts, kernel: LiveKernel, operand: ast.expr | None) -> str | None:
+    """The 16-bit type in memory of what is cast to fp32."""
+    types: set[str] = set()
+    for value in given(kernel, operand):
+        match value:
+            case ast.Call(func=ast.Attribute(value=cast, attr="to"), args=[kind, *_]) if dotted(kind) in _SINGLE:
+                loads = {id(each) for each in given(kernel, cast)}
+                pointers = [access.pointer for access in kernel.accesses if id(access.call) in loads]
+                types |= {facts.captured.signature.get(pointer or "", "") for pointer in pointers or [None]}
+            case _:
+                return None
+    return types.pop() if len(types) == 1 and types <= _SIXTEEN_BITS else None
 
 
 def _serialized(facts: Facts) -> list[Hit]:
@@ -154,12 +234,8 @@ T1: Final = Rule(
     level=Level.CODE,
     needs=frozenset({"code"}),
     weight=95,
-    detect=_observed("T1"),
-    explain=lambda facts, hit: (
-        "tritongpu-accelerate-matmul (supportMMA): wgmma takes num_warps % 4 == 0, and this launch "
-        f"has {facts.launch.num_warps if facts.launch else '?'}. The remark is the same for all refusals; the other "
-        "conditions (M, N, types) were evaluated and hold."
-    ),
+    detect=_refused("T1"),
+    explain=_conditions,
     rewrite=_four_warps,
     predicts=_becomes_wgmma,
     falsified_by=_SLOWER,
@@ -173,9 +249,9 @@ T2: Final = Rule(
     level=Level.CODE,
     needs=frozenset({"code"}),
     weight=55,
-    detect=_observed("T2"),
-    explain=_refused,
-    rewrite=advice(
+    detect=_refused("T2"),
+    explain=_conditions,
+    rewrite=_with_warps(
         "Swap the operands so that the larger dimension is M, or pad M to 64. A kernel that memory limits, as in "
         "decoding, gains nothing from either.",
         "loads and stores have to be transposed with it",
@@ -190,9 +266,9 @@ T3: Final = Rule(
     level=Level.CODE,
     needs=frozenset({"code"}),
     weight=90,
-    detect=_observed("T3"),
-    explain=_refused,
-    rewrite=advice("Pad N to a multiple of 16.", "the grid follows the block"),
+    detect=_refused("T3"),
+    explain=_conditions,
+    rewrite=_with_warps("Pad N to a multiple of 16.", "the grid follows the block"),
     predicts=_becomes_wgmma,
     falsified_by=_SLOWER,
 )
@@ -203,13 +279,13 @@ T4: Final = Rule(
     level=Level.CODE,
     needs=frozenset({"code"}),
     weight=94,
-    detect=_observed("T4"),
+    detect=_refused("T4"),
     explain=lambda facts, hit: (
         "tritongpu-accelerate-matmul: tensor cores have no fp32, so each product is an FFMA of the "
-        "plain cores, whose peak is a seventh of tf32's."
+        "plain cores, whose peak is a seventh of tf32's." + _besides(facts)
     ),
     rewrite=_tf32x3,
-    predicts=_becomes_wgmma,
+    predicts=_on_tensor_cores,
     falsified_by=_SLOWER,
     risks=("tf32x3 differs from fp32 in the last bits; tf32 by some 1e-3 relative",),
 )
@@ -221,9 +297,9 @@ T11: Final = Rule(
     level=Level.CODE,
     needs=frozenset({"code"}),
     weight=92,
-    detect=_observed("T11"),
-    explain=_refused,
-    rewrite=advice(
+    detect=_refused("T11"),
+    explain=_conditions,
+    rewrite=_with_warps(
         "Put the batch into the grid, or into a loop over 2-D dots.",
         "the grid has to follow",
     ),
@@ -272,10 +348,7 @@ T5: Final = Rule(
         "shared memory along K only; the pass forces that order, so that the tile goes through registers or in "
         "narrow copies."
     ),
-    rewrite=advice(
-        "Store the operand (usually the weight) transposed, once, on the host, and index it with K contiguous.",
-        "the layout is chosen outside the kernel",
-    ),
+    rewrite=_in_order,
     predicts=silenced("operand-order-forced"),
     falsified_by="The launch waits for something else than its loads in the loop.",
     explains=frozenset({"P8", "T10"}),

@@ -43,7 +43,7 @@ def _thin(facts: Facts) -> list[Hit]:
         line = one.access.line
         why = f"condition of the pass tritongpu-coalesce: the tile's fastest axis has {one.run_elements} elements, "
         told = seen(Level.COMPILER, f"{why}{run_bytes} bytes, and a thread moves no more at once", line)
-        hits.append(Hit((*evidence(facts, one, None), told), line))
+        hits.append(Hit((*evidence(facts, one), told), line))
     return sorted(hits, key=lambda hit: hit.line or 0)[:1]
 
 
@@ -159,6 +159,7 @@ V6: Final = Rule(
     ],
     falsified_by="With a larger block the launch takes as long: starting it, or waiting for memory, costs more.",
     risks=("a grid that is not adapted covers the wrong elements",),
+    explains=frozenset({"M3", "R3"}),
 )
 V7: Final = Rule(
     id="V7",
@@ -182,7 +183,7 @@ V7: Final = Rule(
     predicts=lambda facts, hit: wider(facts, hit.line),
     falsified_by="With a longer fast axis the launch takes as long: it waits for something else.",
     risks=("a grid that is not adapted covers the wrong elements",),
-    explains=frozenset({"P8"}),
+    explains=frozenset({"P8", "M3", "R3"}),
     explains_here=frozenset({"V13"}),
 )
 V12: Final = Rule(
@@ -252,6 +253,7 @@ V15: Final = Rule(
     predicts=lambda facts, hit: wider(facts, hit.line),
     falsified_by="The profile's bytes per sector of loads are near 32.",
     risks=("sums in another order round differently",),
+    explains=frozenset({"M3", "M4", "R3"}),
     explains_here=frozenset({"V4", "V9"}),
     relieves="bytes",
 )

@@ -10,7 +10,6 @@ from ..rule import Hit, Rule, advice, seen
 from ..source.form import Form
 from ..source.host import is_cast, is_name, outputs, shown
 from ..source.kernel import Access
-from ..source.syntax import calls
 
 _BETTER_NAMED: Final = frozenset(
     {"small_grid", "tail", "imbalance", "tiny_block", "spills", "uncoalesced_loads", "uncoalesced_stores"}
@@ -117,7 +116,7 @@ def _stored_wide(facts: Facts) -> list[Hit]:
     for launch, parameter, name in outputs(facts.file, facts.source):
         if parameter in added or facts.captured.signature.get(parameter) != "*fp32":
             continue
-        for call in calls(launch.function):
+        for call in launch.function.calls:
             on = call.func.value if isinstance(call.func, ast.Attribute) else None
             if call.lineno >= launch.call.lineno and on is not None and is_name(on, name) and is_cast(call):
                 told = f"`{name}` is stored in fp32, and `{shown(facts.file, call)}` reads and writes it once more"
@@ -160,7 +159,7 @@ M3: Final = Rule(
     "num_stages=4)",
     level=Level.PROFILE,
     needs=frozenset({"code", "profile"}),
-    weight=47,
+    weight=31,
     detect=_late,
     explain=lambda facts, hit: (
         "Warps wait for their loads, and all that are resident together have asked for too little to fill the time: "

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from ..edits import diff, with_argument
@@ -147,17 +148,24 @@ def _holes(facts: Facts) -> list[Hit]:
     for name in dict.fromkeys(name for each in found.choices for name in each):
         tried = found.values(name)
         missing = _missing(name, tried)
+        if name == "num_stages" and not _pipelined(facts):
+            continue  # without a loop it does nothing
         if missing:
             told = f"{name} is tried at {', '.join(map(str, tried))}, but not at {', '.join(map(str, missing))}"
             return [Hit((seen(Level.SOURCE, told, found.line),), found.line, (name,))]
     return []
 
 
+def _pipelined(facts: Facts) -> bool:
+    return facts.source is not None and any(loop.kind == "for" for loop in facts.source.loops)
+
+
 def _missing(name: str, tried: list[int]) -> list[int]:
     """What lies between the values of a list of three and more."""
     if len(tried) < 3 or tried[0] < 1:
         return []
-    if name == "num_stages":
+    doubled = all(b == 2 * a for a, b in pairwise(tried))
+    if name == "num_stages" and not doubled:
         return [each for each in range(tried[0], tried[-1]) if each not in tried]
     if any(each & (each - 1) for each in tried):
         return []

@@ -6,36 +6,50 @@ from typing import Final
 from ..edits import annotated, diff
 from ..facts import Facts, Need
 from ..model import Level, Prediction, Rewrite
-from ..narrow import evidence, narrow_accesses, wider
+from ..narrow import evidence, narrow_accesses, needed_elements, valued, wider
 from ..rule import Hit, Rule
-from ..source.alignment import Reason
+from ..source.alignment import NOT_OF_ARGUMENTS, Reason
 from ..tail_path import full_blocks_apart
-from . import tiles
+from . import tiles, unaligned
 
 _NEEDS: Final[frozenset[Need]] = frozenset({"source", "code", "lines"})
 LINES_TOLD: Final = 3
-_VANISHING: Final = frozenset({"P8", "R1"})
+_LATE: Final = frozenset({"M3", "R3"})
+"""Narrow accesses have few bytes under way, so that each of them is waited for."""
+_VANISHING: Final = frozenset({"P8", "R1", *_LATE})
 """Scalar accesses can't be copied ahead, and an address an element takes registers."""
+_SCATTERED: Final = frozenset({"M4", "M5", *_LATE})
+"""Of neighbours that lie apart each takes a sector."""
+_NOT_ALIGNED: Final[frozenset[Reason]] = frozenset({"pointer", "constant"})
 _FALSIFIED: Final = (
     "After the edit the access is no wider, or it is wider and the launch takes as long: then it waits for something "
     "else."
 )
 
 
-def _hits(facts: Facts, *reasons: Reason, also: Sequence[Reason] = (), forgotten: bool = False) -> list[Hit]:
+def _hits(
+    facts: Facts,
+    *reasons: Reason,
+    also: Sequence[Reason] = (),
+    unless: frozenset[Reason] = frozenset(),
+    forgotten: bool = False,
+) -> list[Hit]:
     """One hit for everything that has these reasons: one edit of the arguments repairs all of it.
 
     Args:
         facts: of the launch.
         reasons: to look for.
         also: what has to be repaired with it on the same accesses, or nothing gets wider.
+        unless: what keeps an access narrow all the same, so that the edit would be in vain.
         forgotten: whether the arguments are those that `do_not_specialize` names.
     """
     found = [
         (narrow, obstacle)
         for narrow in narrow_accesses(facts)
         for obstacle in narrow.obstacles
-        if obstacle.reason in reasons and _unspecialized(facts, obstacle.arguments) is forgotten
+        if unless.isdisjoint(each.reason for each in narrow.obstacles)
+        and obstacle.reason in reasons
+        and _unspecialized(facts, obstacle.arguments) is forgotten
     ]
     if not found:
         return []
@@ -61,25 +75,32 @@ def _wider(facts: Facts, hit: Hit) -> list[Prediction]:
     return wider(facts, hit.line)
 
 
-def _needed(facts: Facts, hit: Hit) -> int:
-    """Elements of 16 bytes."""
-    return max((16 // one.element_bytes for one in narrow_accesses(facts) if one.access.line == hit.line), default=8)
-
-
-def _constants(facts: Facts, hit: Hit) -> tuple[str | None, str | None]:
-    """The diff that makes arguments constants: right whatever they are."""
+def _constants(facts: Facts, hit: Hit, *, aligned: bool = True) -> tuple[str | None, str | None]:
+    """The diff that makes arguments constants: right whatever they are, of use if they are `aligned`."""
     if facts.file is None or facts.source is None or not hit.subject:
         return None, "the arguments are not the kernel's own"
     if any(name in facts.source.function.unspecialized for name in hit.subject):
         return None, "they are excluded from specialization: see V5"
+    needed = needed_elements(facts, hit.line) if aligned else 1
+    odd = [name for name in hit.subject if facts.captured.integers.get(name, 0) % needed]
+    if odd:
+        return None, f"a constant does not help at this launch's {valued(facts, odd)}: pad to a multiple"
     if facts.source.changes(hit.subject):
         return None, "the kernel assigns to the argument, or calls its methods: a constant has none"
     edits = annotated(facts.source.function, hit.subject)
     return (diff(facts.file, edits), None) if edits else (None, "the arguments are not the kernel's own")
 
 
+def _named(facts: Facts, hit: Hit) -> str:
+    return " and ".join(f"`{name}`" + (f" ({shown})" if shown != name else "") for name, shown in _values(facts, hit))
+
+
+def _values(facts: Facts, hit: Hit) -> list[tuple[str, str]]:
+    return [(name, valued(facts, [name])) for name in hit.subject]
+
+
 def _explain_offset(facts: Facts, hit: Hit) -> str:
-    names = " and ".join(f"`{name}`" for name in hit.subject)
+    names = _named(facts, hit)
     return (
         f"tritongpu-coalesce: a thread's elements must begin at a multiple of their width, and {names} "
         f"{'is' if len(hit.subject) == 1 else 'are'} not known to be divisible: the launcher tells the compiler "
@@ -90,7 +111,7 @@ def _explain_offset(facts: Facts, hit: Hit) -> str:
 
 def _rewrite_offset(facts: Facts, hit: Hit) -> Rewrite:
     edit, why = _constants(facts, hit)
-    needed, name = _needed(facts, hit), (hit.subject or ("stride",))[0]
+    needed, name = needed_elements(facts, hit.line), (hit.subject or ("stride",))[0]
     return Rewrite(
         recipe=f"If every caller's {name} is divisible by {needed}, say so in the kernel: `{name} = ({name} // "
         f"{needed}) * {needed}`, and assert it on the host. Else make it tl.constexpr (one compilation a value; helps "
@@ -102,7 +123,7 @@ def _rewrite_offset(facts: Facts, hit: Hit) -> Rewrite:
 
 
 def _explain_limit(facts: Facts, hit: Hit) -> str:
-    names = " and ".join(f"`{name}`" for name in hit.subject)
+    names = _named(facts, hit)
     return (
         f"The lowering of loads and stores takes the mask's constancy into account: with {names} not divisible by "
         f"16 the "
@@ -111,7 +132,7 @@ def _explain_limit(facts: Facts, hit: Hit) -> str:
 
 
 def _rewrite_limit(facts: Facts, hit: Hit) -> Rewrite:
-    needed, name = _needed(facts, hit), (hit.subject or ("n",))[0]
+    needed, name = needed_elements(facts, hit.line), (hit.subject or ("n",))[0]
     access = next((one.access for one in narrow_accesses(facts) if one.access.line == hit.line), None)
     apart = None
     if facts.file is not None and facts.source is not None and access is not None:
@@ -132,19 +153,6 @@ def _rewrite_limit(facts: Facts, hit: Hit) -> Rewrite:
     )
 
 
-def _other(facts: Facts) -> list[Hit]:
-    """Narrow, and the compiler says so, but nothing in the source that we can read is the reason."""
-    found = narrow_accesses(facts)
-    explained = {one.access.line for one in found if one.obstacles}
-    return [
-        Hit(tuple(evidence(facts, one, None)), one.access.line)
-        for one in found
-        if one.access.line not in explained
-        and one.access.kind == "load"
-        and facts.said("narrow-access", one.access.line)
-    ][:1]
-
-
 V1: Final = Rule(
     id="V1",
     name="An argument in the address is not divisible by 16",
@@ -153,7 +161,7 @@ V1: Final = Rule(
     level=Level.CODE,
     needs=_NEEDS,
     weight=86,
-    detect=lambda facts: _hits(facts, "offset", also=("limit", "division")),
+    detect=lambda facts: _hits(facts, "offset", also=("limit", "division"), unless=NOT_OF_ARGUMENTS | _NOT_ALIGNED),
     explain=_explain_offset,
     rewrite=_rewrite_offset,
     predicts=_wider,
@@ -170,7 +178,7 @@ V2: Final = Rule(
     level=Level.CODE,
     needs=_NEEDS,
     weight=85,
-    detect=lambda facts: _hits(facts, "limit"),
+    detect=lambda facts: _hits(facts, "limit", unless=NOT_OF_ARGUMENTS | _NOT_ALIGNED),
     explain=_explain_limit,
     rewrite=_rewrite_limit,
     predicts=_wider,
@@ -185,7 +193,7 @@ V3: Final = Rule(
     level=Level.CODE,
     needs=_NEEDS,
     weight=80,
-    detect=lambda facts: _hits(facts, "pointer", "constant"),
+    detect=lambda facts: _hits(facts, "pointer", "constant", unless=NOT_OF_ARGUMENTS),
     explain=lambda facts, hit: (
         "tritongpu-coalesce: the pointer's own divisibility bounds the width; a slice such as "
         "`x[1:]`, or a constant offset, begins between two 16-byte pieces."
@@ -208,7 +216,7 @@ V4: Final = Rule(
     weight=84,
     detect=lambda facts: _hits(facts, "stride"),
     explain=lambda facts, hit: (
-        f"AxisInfo: the stride `{' and '.join(hit.subject)}` of the fastest axis is an argument; "
+        f"AxisInfo: the stride {_named(facts, hit)} of the fastest axis is an argument; "
         "only the value 1 is made a constant by the launcher, and this launch's is not 1."
     ),
     rewrite=lambda facts, hit: Rewrite(
@@ -219,7 +227,7 @@ V4: Final = Rule(
     ),
     predicts=_wider,
     falsified_by=_FALSIFIED,
-    explains=_VANISHING,
+    explains=_VANISHING | _SCATTERED,
     relieves="bytes",
 )
 V5: Final = Rule(
@@ -229,7 +237,7 @@ V5: Final = Rule(
     level=Level.CODE,
     needs=_NEEDS,
     weight=88,
-    detect=lambda facts: _hits(facts, "offset", "stride", "limit", forgotten=True),
+    detect=lambda facts: _hits(facts, "offset", "stride", "limit", unless=NOT_OF_ARGUMENTS, forgotten=True),
     explain=lambda facts, hit: (
         f"`do_not_specialize` names `{' and '.join(hit.subject)}`: the compiler learns neither "
         "that it is 1 nor that it is divisible by 16."
@@ -241,7 +249,7 @@ V5: Final = Rule(
     predicts=_wider,
     falsified_by=_FALSIFIED,
     risks=("none to results; one compilation for each class of values",),
-    explains=frozenset({"V1", "V2", "V4", *_VANISHING}),
+    explains=frozenset({"V1", "V2", "V4", *_VANISHING, *_SCATTERED}),
     relieves="bytes",
 )
 V8: Final = Rule(
@@ -263,6 +271,7 @@ V8: Final = Rule(
     ),
     predicts=_wider,
     falsified_by="Sectors per request of the profile are near their ideal: the indices are neighbours already.",
+    explains=_SCATTERED,
 )
 V9: Final = Rule(
     id="V9",
@@ -285,6 +294,7 @@ V9: Final = Rule(
     ),
     predicts=_wider,
     falsified_by=_FALSIFIED,
+    explains=_SCATTERED,
     relieves="bytes",
 )
 V10: Final = Rule(
@@ -301,37 +311,19 @@ V10: Final = Rule(
     ),
     rewrite=lambda facts, hit: Rewrite(
         recipe="Make the divisor tl.constexpr, or use one axis of the grid or of the tile for each index.",
-        diff=_constants(facts, hit)[0],
-        no_diff=_constants(facts, hit)[1],
+        diff=_constants(facts, hit, aligned=False)[0],
+        no_diff=_constants(facts, hit, aligned=False)[1],
         applies_if="the divisor takes few values: each is one compilation",
     ),
     predicts=lambda facts, hit: [
-        Prediction(fact="ptx.integer_division", now=facts.count("integer_division"), expected="becomes", to=0)
+        Prediction(fact="ptx.integer_division", now=facts.count("integer_division"), expected="falls")
     ],
     falsified_by=_FALSIFIED,
-)
-V13: Final = Rule(
-    id="V13",
-    name="Loads narrower than they could be",
-    example="tl.load(x + f(i))\n->\ntl.load(x + base + tl.arange(0, BLOCK))",
-    level=Level.COMPILER,
-    needs=frozenset({"source", "code", "lines", "remarks"}),
-    weight=50,
-    detect=_other,
-    explain=lambda facts, hit: (
-        "The lowering of the load found no contiguity or divisibility; which part of the address "
-        "lacks it can't be told from the source."
-    ),
-    rewrite=lambda facts, hit: Rewrite(
-        recipe="Write the address as a sum of an aligned base and tl.arange, with constants or aligned arguments "
-        "as factors.",
-        no_diff="the cause is not known",
-    ),
-    predicts=_wider,
-    falsified_by=_FALSIFIED,
+    explains=_VANISHING | _SCATTERED,
+    explains_here=frozenset({"V13"}),
 )
 
-RULES: Final = (tiles.V15, V5, V1, V2, V4, V3, V9, V10, tiles.V7, tiles.V6, V8, tiles.V12, tiles.V14, V13)
+RULES: Final = (tiles.V15, V5, V1, V2, V4, V3, V9, V10, tiles.V7, tiles.V6, V8, tiles.V12, tiles.V14, unaligned.V13)
 DROPPED: Final[dict[str, str]] = {
     "V11": "never a finding: tritongpu-coalesce orders each access by its own contiguity, so that a tile whose fast "
     "axis comes first is moved 16 bytes a thread as well; what is left of it is told as L1, V4 or V12.",

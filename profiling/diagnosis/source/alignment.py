@@ -4,18 +4,26 @@ Conditions are those of Triton's `tritongpu-coalesce` and of the lowering of loa
 side along the fastest axis, an address that is divisible by the width, and a mask that is constant over it.
 """
 
+import ast
 from typing import Final, Literal, NamedTuple
 
 from . import form
 from .form import Atom, Form, Term
 from .kernel import Access, Limit
+from .syntax import keyword
 
 WIDTH_BYTES: Final = 16
 
-Reason = Literal["pointer", "offset", "constant", "limit", "stride", "pairs", "gather", "division"]
+Reason = Literal[
+    "pointer", "offset", "constant", "limit", "stride", "pairs", "gather", "division", "start", "bound", "mask"
+]
 """What isn't known to be aligned: the `pointer` itself, an `offset` with an argument, a `constant` offset, a mask's
 `limit`; or neighbours don't lie side by side: a `stride` at run time, `pairs` (a constant stride), a `gather`, a
-`division` of the offset by an argument."""
+`division` of the offset by an argument. Or what no argument is to blame for: an offset or a mask's limit that is
+loaded, constant or can't be read (`start`, `bound`), and a `mask` that may differ between any two neighbours."""
+OF_MASK: Final[frozenset[Reason]] = frozenset({"limit", "bound", "mask"})
+NOT_OF_ARGUMENTS: Final[frozenset[Reason]] = frozenset({"start", "bound", "mask"})
+"""What stays in the way whatever is known of the arguments."""
 
 
 class Obstacle(NamedTuple):
@@ -52,9 +60,17 @@ def obstacles(access: Access, element_bytes: int) -> list[Obstacle]:
                 found.append(Obstacle("pointer", (term[0].text,), term[0].text))
         elif divisor < wanted:
             found += _of_term(term)
+    if access.limits is None:
+        found.append(Obstacle("mask", (), mask_of(access)))
     for limit in access.limits or ():
         found += _of_limit(limit, fast, wanted)
     return list(dict.fromkeys(found))
+
+
+def mask_of(access: Access) -> str:
+    """The mask's name."""
+    mask = keyword(access.call, "mask", 1 if access.kind == "load" else 2)
+    return mask.id[:40] if isinstance(mask, ast.Name) else "its mask"
 
 
 def _fast_axis(address: Form) -> tuple[int, int] | Literal["only"] | None:
@@ -111,20 +127,26 @@ def _of_term(term: Term) -> list[Obstacle]:
     if all(each.kind == "constant" for each in term):
         return [Obstacle("constant", (), _text(term))]
     divided = sorted(frozenset[str]().union(*(each.names for each in term if each.kind in ("quotient", "remainder"))))
-    return [Obstacle("division", tuple(divided), _text(term))] if divided else []
+    return [Obstacle("division", tuple(divided), _text(term)) if divided else Obstacle("start", (), _text(term))]
 
 
 def _of_limit(limit: Limit, fast: tuple[int, int] | Literal["only"], wanted: int) -> list[Obstacle]:
     """A mask changes within a vector where the limit of the fast axis is not known to be a multiple of its width."""
     sides = (*limit.left, *limit.right)
+    if any(each.kind == "loaded" and each.has_lanes and (each.axis or "only") == fast for t in sides for each in t):
+        return [Obstacle("mask", (), limit.text, limit)]
     lanes = [found for term in sides if (found := form.lanes_of(term)) is not None]
     if not any((found.axis or "only") == fast for found in lanes):
         return []
-    names: set[str] = set()
+    names, found = set[str](), list[Obstacle]()
     for term in sides:
-        if form.lanes_of(term) is None and form.divisor(term) < wanted:
-            names |= {each.text for each in term if each.kind == "argument" and each.divisor == 1}
-    return [Obstacle("limit", tuple(sorted(names)), limit.text, limit)] if names else []
+        if form.lanes_of(term) is not None or form.divisor(term) >= wanted:
+            continue
+        of_arguments = {each.text for each in term if each.kind == "argument" and each.divisor == 1}
+        names |= of_arguments
+        if not of_arguments:
+            found.append(Obstacle("bound", (), limit.text, limit))
+    return [Obstacle("limit", tuple(sorted(names)), limit.text, limit), *found] if names else found
 
 
 def _text(term: Term) -> str:

@@ -108,7 +108,9 @@ class Evaluator:
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 return form.multiplied(self.form(left, inner), self.form(right, inner))
             case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Mod() as op, right=right):
-                return self._divided(self.form(left, inner), self.form(right, inner), isinstance(op, ast.Mod), node)
+                return self._divided(
+                    self.form(left, inner), self.form(right, inner), isinstance(op, ast.Mod), self._file.shown(node)
+                )
             case ast.Subscript(value=value, slice=ast.Tuple(elts=places)):
                 axes = [n for n, place in enumerate(places) if isinstance(place, ast.Slice)]
                 found = self.form(value, inner)
@@ -130,13 +132,13 @@ class Evaluator:
         pointer = self._launch.signature.get(name, "").startswith("*")
         return form.atom("pointer" if pointer else "argument", name, divisor, names=frozenset({name}))
 
-    def _divided(self, left: Form, right: Form, remainder: bool, node: ast.expr) -> Form:
+    def _divided(self, left: Form, right: Form, remainder: bool, text: str) -> Form:
         a, b = form.number(left), form.number(right)
         if a is not None and b:
             return form.constant(a % b if remainder else a // b)
         return form.atom(
             "remainder" if remainder else "quotient",
-            ast.unparse(node) if len(left) + len(right) < 8 else "a division",
+            text if len(left) + len(right) < 8 else "a division",
             min(form.divisor_of_all(left), form.divisor_of_all(right)) if remainder else 1,
             names=form.names(right),
             has_lanes=form.has_lanes(left),

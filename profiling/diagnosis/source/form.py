@@ -65,6 +65,13 @@ def atom(kind: AtomKind, text: str, divisor: int = 1, **values: object) -> Form:
     return ((Atom(kind, text[:40], divisor, **values),),)  # pyright: ignore[reportArgumentType]  fields of Atom by name
 
 
+def named(form: Form, name: str) -> Form:
+    """A value that is loaded as a whole is told by the name that it gets."""
+    if len(form) == 1 and len(form[0]) == 1 and form[0][0].kind == "loaded":
+        return ((replace(form[0][0], text=name[:40]),),)
+    return form
+
+
 def added(left: Form, right: Form) -> Form:
     both = left + right
     return both if len(both) <= TERMS_LIMIT else unknown("a long sum", names(both), has_lanes=has_lanes(both))

@@ -1,19 +1,18 @@
 """What the Python around a kernel does: the functions that launch it, what they hand over, and what tunes it."""
 
 import ast
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Final, NamedTuple
 
 from .kernel import LiveKernel
-from .syntax import KernelFile, KernelFunction, calls, dotted, keyword
+from .syntax import HostFunction, KernelFile, KernelFunction, calls, dotted, keyword
 
 CONFIGS_LIMIT: Final = 512
 """`Config` calls of one tuner that are read."""
-SHOWN_CHARACTERS: Final = 60
-"""Of an expression."""
+LAUNCHES_LIMIT: Final = 32
+"""Of one kernel in the source that are looked at: each is compared with all calls of its function."""
 _OPTIONS: Final = {"num_warps": (1, 4), "num_stages": (2, 3)}
 """Of `triton.Config`: place, and what it is where nobody says it (Triton 3.7.1, `runtime/autotuner.py`)."""
 _GUARDS: Final = ("reset_to_zero", "restore_value")
@@ -26,14 +25,14 @@ _FRESH: Final = frozenset({"empty", "empty_like", "new_empty", "zeros", "zeros_l
 class Launch:
     """`kernel[grid](...)` in a function of the host."""
 
-    function: ast.FunctionDef
+    function: HostFunction
     call: ast.Call
     given: dict[str, ast.expr]
     """What it hands over, by the kernel's parameter."""
 
     def meant(self, node: ast.expr) -> ast.expr:
         """What a name was given in the function, if only once; the node itself otherwise."""
-        found = assigned(self.function, node.id) if isinstance(node, ast.Name) else []
+        found = self.function.assigned(node.id) if isinstance(node, ast.Name) else []
         return found[0] if len(found) == 1 else node
 
     def variables(self) -> dict[str, str]:
@@ -67,20 +66,11 @@ class Tuner:
 
 
 def launches(file: KernelFile, kernel: str) -> Iterator[Launch]:
-    """All launches of a kernel by its name."""
+    """Launches of a kernel by its name."""
     function = file.kernels.get(kernel)
     parameters = function.parameters if function is not None else ()
-    for host in file.host.values():
-        for call in calls(host):
-            if launches_kernel(call, kernel):
-                yield Launch(host, call, _given(call, parameters))
-
-
-def launches_kernel(call: ast.Call, kernel: str) -> bool:
-    """Whether a call is `kernel[grid](...)`."""
-    return (
-        isinstance(call.func, ast.Subscript) and isinstance(call.func.value, ast.Name) and call.func.value.id == kernel
-    )
+    for host, call in file.launches.get(kernel, [])[:LAUNCHES_LIMIT]:
+        yield Launch(host, call, _given(call, parameters))
 
 
 def _given(call: ast.Call, parameters: tuple[str, ...]) -> dict[str, ast.expr]:
@@ -90,39 +80,6 @@ def _given(call: ast.Call, parameters: tuple[str, ...]) -> dict[str, ast.expr]:
             break
         found[parameter] = value
     return found | {each.arg: each.value for each in call.keywords if each.arg in parameters}
-
-
-def assigned(function: ast.FunctionDef, name: str) -> list[ast.expr]:
-    """All that a function assigns to a name. Of `m, n = x.shape` that is `x.shape[0]` and `x.shape[1]`."""
-    found: list[ast.expr] = []
-    for node in ast.walk(function):
-        match node:
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    found += _taken(target, value, name)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                found += _taken(target, value, name)
-            case ast.NamedExpr(target=target, value=value):
-                found += _taken(target, value, name)
-            case ast.AugAssign(target=ast.Name(id=changed), value=value) if changed == name:
-                found.append(value)
-            case _:
-                pass
-    return found
-
-
-def _taken(target: ast.expr, value: ast.expr, name: str) -> list[ast.expr]:
-    match target, value:
-        case ast.Name(id=given), _:
-            return [value] if given == name else []
-        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
-            pairs = zip(targets, values, strict=True)
-            return [each for one, whole in pairs for each in _taken(one, whole, name)]
-        case ast.Tuple(elts=targets), _:
-            places = [n for n, each in enumerate(targets) if isinstance(each, ast.Name) and each.id == name]
-            return [ast.copy_location(ast.Subscript(value, ast.Constant(place), ast.Load()), value) for place in places]
-        case _:
-            return []
 
 
 class Output(NamedTuple):
@@ -139,17 +96,15 @@ def outputs(file: KernelFile, kernel: LiveKernel) -> Iterator[Output]:
     stored = {access.pointer for access in kernel.accesses if access.kind == "store"}
     for launch in launches(file, kernel.function.node.name):
         for parameter, name in launch.variables().items():
-            made = next(iter(assigned(launch.function, name)), None)
+            made = next(iter(launch.function.assigned(name)), None)
             fresh = isinstance(made, ast.Call) and dotted(made.func).rpartition(".")[2] in _FRESH
             if fresh and parameter in stored:
                 yield Output(launch, parameter, name)
 
 
 def shown(file: KernelFile, node: ast.expr | ast.stmt) -> str:
-    """A node's text, or what stands of it on its first line. (`ast.unparse` may run out of stack.)"""
-    line = file.lines[node.lineno - 1] if 0 < node.lineno <= len(file.lines) else ""
-    end = node.end_col_offset if node.end_lineno == node.lineno else None
-    return line.encode()[node.col_offset : end].decode(errors="replace").strip()[:SHOWN_CHARACTERS]
+    """A node's text, or what stands of it on its first line."""
+    return file.shown(node)
 
 
 def values(call: ast.Call) -> list[ast.expr]:
@@ -229,23 +184,10 @@ def _resolved(file: KernelFile, node: ast.expr) -> ast.expr:
     """A list by its name in the module, or what a function without arguments returns."""
     match node:
         case ast.Name(id=name):
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # as `syntax.parse`, which has read this text, and found it short enough
-                module = ast.parse(file.text)
-            found = [
-                each.value
-                for each in module.body
-                if isinstance(each, ast.Assign)
-                and any(isinstance(target, ast.Name) and target.id == name for target in each.targets)
-            ]
-            return found[0] if len(found) == 1 else node
+            return file.assigned.get(name, node)
         case ast.Call(func=ast.Name(id=name), args=[], keywords=[]) if name in file.host:
             returned = [
-                each.value
-                for each in ast.walk(file.host[name])
-                if isinstance(each, ast.Return) and each.value is not None
+                each.value for each in file.host[name].nodes if isinstance(each, ast.Return) and each.value is not None
             ]
             return returned[0] if len(returned) == 1 else node
         case _:

@@ -150,7 +150,7 @@ def live(file: KernelFile, name: str, launch: CapturedLaunch) -> LiveKernel | No
     function = file.kernels.get(name)
     if function is None or sum(1 for _ in ast.walk(function.node)) > NODES_LIMIT:
         return None
-    walk = _Walk(LiveKernel(function), Evaluator(file, function, launch))
+    walk = _Walk(file, LiveKernel(function), Evaluator(file, function, launch))
     try:
         walk.block(function.node.body, (), ())
     except RecursionError:
@@ -160,8 +160,8 @@ def live(file: KernelFile, name: str, launch: CapturedLaunch) -> LiveKernel | No
 
 
 class _Walk:
-    def __init__(self, found: LiveKernel, evaluator: Evaluator) -> None:
-        self.found, self.evaluator = found, evaluator
+    def __init__(self, file: KernelFile, found: LiveKernel, evaluator: Evaluator) -> None:
+        self.file, self.found, self.evaluator = file, found, evaluator
         self._limits: dict[str, tuple[Limit, ...] | None] = {}
 
     def block(self, body: list[ast.stmt], loops: tuple[Loop, ...], branches: tuple[Branch, ...]) -> None:
@@ -263,7 +263,7 @@ class _Walk:
 
     def _bind(self, target: ast.expr, value: ast.expr, found: Form) -> None:
         if isinstance(target, ast.Name):
-            self.evaluator.values[target.id] = found
+            self.evaluator.values[target.id] = form.named(found, target.id)
             self.found.definitions.setdefault(target.id, []).append(value)
         elif isinstance(target, ast.Tuple | ast.List):
             for each in target.elts:
@@ -302,9 +302,9 @@ class _Walk:
             return None
         match node:
             case ast.Compare(left=left, comparators=comparators):
-                edges = [left, *comparators]
+                edges, text = [left, *comparators], self.file.shown(node)
                 forms = [self.evaluator.form(each) for each in edges]
-                return tuple(Limit(forms[n], forms[n + 1], ast.unparse(node)[:80]) for n in range(len(comparators)))
+                return tuple(Limit(forms[n], forms[n + 1], text) for n in range(len(comparators)))
             case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr(), right=right):
                 return _both(self._mask(left, depth + 1), self._mask(right, depth + 1))
             case ast.BoolOp(values=values):

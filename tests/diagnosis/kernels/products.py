@@ -1,6 +1,6 @@
 # pyright: basic, reportArgumentType=false, reportOptionalMemberAccess=false, reportCallIssue=false, reportIndexIssue=false
 # (Triton's own types don't pass the strict mode.)
-"""Products in nests, with wrapped indices and in fp8; rows that are summed and sorted."""
+"""Products in nests, with wrapped indices, in fp8, and of scores; results stored in loops; rows summed and sorted."""
 
 import torch
 import triton
@@ -135,7 +135,91 @@ def sort_by(**options):
     in_order[(4096,)](*torch.empty(2, 64, device="cuda"), 512, **options)
 
 
+@triton.jit
+def scores(a_ptr, b_ptr, c_ptr, K, stride, S: tl.constexpr):
+    """Sums of exp2(a times b) by tiles, fp16: the product is used at once, and no sum of several steps."""
+    i = tl.arange(0, S)
+    left = tl.load(a_ptr + i[:, None] * stride + i[None, :])
+    sums = tl.zeros((S, S), tl.float32)
+    for start in range(0, K, S):
+        score = tl.zeros((S, S), tl.float32)
+        score += tl.dot(left, tl.load(b_ptr + (start + i)[None, :] * stride + i[:, None]))
+        sums += tl.exp2(score)
+    tl.store(c_ptr + i[:, None] * stride + i[None, :], sums.to(tl.float16))
+
+
+@triton.jit
+def attended(total, left, b_ptr, c_ptr, K, stride, S: tl.constexpr):
+    i = tl.arange(0, S)
+    for start in range(0, K, S):
+        score = tl.dot(left, tl.load(b_ptr + (start + i)[None, :] * stride + i[:, None]))
+        weight = tl.exp2(score).to(tl.float16)
+        total = tl.dot(weight, tl.load(c_ptr + (start + i)[:, None] * stride + i[None, :]), total)
+    return total
+
+
+@triton.jit
+def helped_attention(a_ptr, b_ptr, c_ptr, K, stride, S: tl.constexpr):
+    """Both products stand in another function."""
+    i = tl.arange(0, S)
+    left = tl.load(a_ptr + i[:, None] * stride + i[None, :])
+    total = attended(tl.zeros((S, S), tl.float32), left, b_ptr, c_ptr, K, stride, S)
+    tl.store(c_ptr + i[:, None] * stride + i[None, :], total.to(tl.float16))
+
+
+@triton.jit
+def stored_in_loop(a_ptr, b_ptr, c_ptr, K, stride, S: tl.constexpr, EACH: tl.constexpr):
+    """Products of (S, K) and (K, S), fp16, one after the other: stored when one is done, or all sums on the way."""
+    i = tl.arange(0, S)
+    at = i[:, None] * stride + i[None, :]
+    total = tl.zeros((S, S), tl.float32)
+    for step in range(0, K):
+        if EACH:
+            tl.store(c_ptr + step * S * stride + at, total.to(tl.float16))
+        total = tl.dot(tl.load(a_ptr + step * S + at), tl.load(b_ptr + step * S * stride + at), total)
+        if not EACH:  # noqa: SIM102  this one is settled when it is compiled
+            if step % 8 == 7:
+                tl.store(c_ptr + step * S * stride + at, total.to(tl.float16))
+                total = tl.zeros((S, S), tl.float32)
+    if EACH:
+        tl.store(c_ptr + K * S * stride + at, total.to(tl.float16))
+
+
+@triton.jit
+def widened(a_ptr, b_ptr, c_ptr, K, stride, S: tl.constexpr, HOW: tl.constexpr):
+    """`a`: (S, K), `b`: (K, S), fp16; multiplied as fp32 but for `as_they_are`, and `once` without a loop."""
+    i = tl.arange(0, S)
+    a = a_ptr + i[:, None] * stride + i[None, :]
+    b = b_ptr + i[:, None] * stride + i[None, :]
+    total = tl.zeros((S, S), tl.float32)
+    if HOW == "once":
+        total = tl.dot(tl.load(a).to(tl.float32), tl.load(b).to(tl.float32), total)
+    else:
+        for _ in range(0, K, S):
+            left = tl.load(a)
+            right = tl.load(b)
+            if HOW == "widened":
+                wide = left.to(tl.float32)
+                total = tl.dot(wide, right.to(tl.float32), total)
+            else:
+                total = tl.dot(left, right, total)
+            a += S
+            b += S * stride
+    tl.store(c_ptr + i[:, None] * stride + i[None, :], total.to(tl.float16))
+
+
+def halves(kernel, *arguments, **options):
+    kernel[(1024,)](*torch.empty(3, 64, dtype=F16, device="cuda"), *arguments, **options)
+
+
 LAUNCHES = {
+    "scores": lambda: halves(scores, 1024, 1024, 64),
+    "helped_attention": lambda: halves(helped_attention, 1024, 1024, 64),
+    "stored_now_and_then": lambda: halves(stored_in_loop, 1024, 1024, 64, False),
+    "stored_in_each_step": lambda: halves(stored_in_loop, 1024, 1024, 64, True),
+    "widened": lambda: halves(widened, 1024, 1024, 64, "widened"),
+    "not_widened": lambda: halves(widened, 1024, 1024, 64, "as_they_are"),
+    "widened_once": lambda: halves(widened, 1024, 1024, 64, "once"),
     "eighths_added": lambda: of_eighths(False),
     "eighths_passed": lambda: of_eighths(True),
     "tile_both_ways": lambda: square(False),

@@ -230,7 +230,52 @@ def wait(waits):
     awaited[(4096,)](*torch.empty(2, 64, device="cuda"), 1024, 512, waits)
 
 
+@triton.jit
+def started(x_ptr, start_ptr, y_ptr, stride, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    """A block of fp16 for each program, from a place or up to a place that memory tells."""
+    i = tl.arange(0, BLOCK)
+    start = tl.load(start_ptr + tl.program_id(0))
+    row = x_ptr + tl.program_id(0) * stride
+    if HOW == "eights":
+        start = tl.multiple_of(start, 8)
+    if HOW == "counted":
+        x = tl.load(row + i, mask=i < start, other=0.0)
+    elif HOW == "constant":
+        x = tl.load(row + i, mask=i < 1001, other=0.0)
+    else:
+        x = tl.load(x_ptr + start + i)
+    tl.store(y_ptr + tl.program_id(0) * BLOCK + i, x)
+
+
+def start(how, stride=1024):
+    x, y = torch.empty(2, 64, dtype=F16, device="cuda")
+    started[(4096,)](x, torch.empty(64, dtype=I32, device="cuda"), y, stride, 1024, how)
+
+
+@triton.jit
+def chosen(x_ptr, keep_ptr, y_ptr, BLOCK: tl.constexpr, SELECTED: tl.constexpr):
+    """`x` where `keep` is above zero: (programs * BLOCK,) fp32."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keep = tl.load(keep_ptr + at) > 0
+    if SELECTED:
+        x = tl.load(x_ptr + at)
+        x = tl.where(keep, x, 0.0)
+    else:
+        x = tl.load(x_ptr + at, mask=keep, other=0.0)
+    tl.store(y_ptr + at, x)
+
+
+def choose(selected):
+    chosen[(4096,)](*torch.empty(3, 64, device="cuda"), 1024, selected)
+
+
 LAUNCHES = {
+    "started_anywhere": lambda: start("anywhere"),
+    "started_at_eights": lambda: start("eights"),
+    "counted_odd_rows": lambda: start("counted", 1000),
+    "odd_rows_to_a_constant": lambda: start("constant", 1000),
+    "masked_by_data": lambda: choose(False),
+    "selected_by_data": lambda: choose(True),
     "pairs_of_columns": lambda: move_tiles(256, 2),
     "eights_of_columns": lambda: move_tiles(64, 8),
     "fast_axis_first": move_columns,
