@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from .source.syntax import KernelFile, KernelFunction, keyword
+from .source.syntax import KernelFile, KernelFunction, keyword, split_lines
 
 CONTEXT_LINES: Final = 2
 SHOWN_AS: Final = "kernel.py"
@@ -24,7 +24,7 @@ class Edit(NamedTuple):
 
 def diff(file: KernelFile, edits: Sequence[Edit]) -> str | None:
     """The unified diff of some edits; None where they overlap or leave what is no Python."""
-    lines = [line.encode() for line in file.text.splitlines(keepends=True)]
+    lines = [line.encode() for line in split_lines(file.text)]
     after: tuple[int, int] | None = None
     for edit in sorted(edits, key=lambda one: (one.line, one.column), reverse=True):
         end = edit.end_line, edit.end_column
@@ -40,8 +40,8 @@ def diff(file: KernelFile, edits: Sequence[Edit]) -> str | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     found = difflib.unified_diff(
-        file.text.splitlines(keepends=True),
-        edited.splitlines(keepends=True),
+        split_lines(file.text),
+        split_lines(edited),
         f"a/{SHOWN_AS}",
         f"b/{SHOWN_AS}",
         n=CONTEXT_LINES,

@@ -160,7 +160,7 @@ def _gain(facts: Facts, one: _Found, sharing: int) -> Gain:
             taken to make the launch longer by the same factor.
     """
     bounds = [(one.hit.bound_pct, one.hit.bound_why)] if one.hit.bound_pct is not None else []
-    if facts.floor is not None:
+    if facts.floor is not None and one.rule.relieves != "call":
         bounds.append((100 - facts.floor.share_pct, f"the floor is {facts.floor.us:.1f} us: {facts.floor.why}"))
     bound, why = min(bounds, default=(None, ""))
     model = MODELS.get(one.rule.id)

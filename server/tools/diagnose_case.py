@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import anyio
+from pydantic import ValidationError
 
 from ...profiling.compiler import remarks, sass_facts
 from ...profiling.compiler.backends import backend_of
@@ -28,6 +29,7 @@ from ...sandbox.task import Task
 from ...sandbox.workers import KernelWorker, capture_worker, task_worker
 from ..services import Services, target_facts
 from .compile_findings import KERNEL_FILE
+from .compile_report import ended_early
 from .profile_case import FILE, CaseProfile, Profiled
 
 Depth = Literal["auto", "source", "profile", "code", "compiler"]
@@ -100,8 +102,10 @@ class Ladder:
 
 
 @asynccontextmanager
-async def captured(services: Services, asked: Asked, kernel: Source) -> AsyncGenerator[tuple[KernelWorker, Capture]]:
-    """The launches of one call, compiled, and the worker that compiled them.
+async def captured(
+    services: Services, asked: Asked, kernel: Source
+) -> AsyncGenerator[tuple[KernelWorker, Capture, Stopped | None]]:
+    """The launches of one call, compiled, the worker that compiled them, and how the file ended early after them.
 
     Raises:
         Stopped: any failing outcome.
@@ -132,7 +136,7 @@ async def captured(services: Services, asked: Asked, kernel: Source) -> AsyncGen
                 file=kernel.shown_as,
                 fix="Give a task whose ENTRY launches a @triton.jit kernel, or call it at the end of the file.",
             )
-        yield kernels, capture
+        yield kernels, capture, failure
 
 
 async def climb(
@@ -151,17 +155,19 @@ async def climb(
         Stopped: the kernel can't be compiled.
     """
     climber = _Climb(services, asked, kernel)
-    failure: Stopped | None = None
+    failure: Stopped | ValidationError | None = None
+    # As long as the compiler is at work: neither waits for the other.
+    profiled = _Beside(measure, unmeasured)
     async with anyio.create_task_group() as beside:
-        # As long as the compiler is at work: neither waits for the other.
-        profiled = _Beside(measure, unmeasured)
         beside.start_soon(profiled.run)
         try:
             await climber.climb(profiled)
-        except Stopped as stopped:
+        except (Stopped, ValidationError) as error:
             # Raised behind the group, which would wrap it.
-            failure = stopped
+            failure = error
             beside.cancel_scope.cancel()
+    if profiled.failure is not None and asked.depth == "profile":
+        raise profiled.failure
     if failure is not None:
         raise failure
     return climber.found
@@ -175,6 +181,7 @@ class _Beside:
         self._done = anyio.Event()
         self._found: CaseProfile | None = None
         self.seconds = 0.0
+        self.failure: Stopped | None = None
 
     async def run(self) -> None:
         started = time.perf_counter()
@@ -182,7 +189,11 @@ class _Beside:
             if self._measure is not None:
                 self._found = await self._measure()
         except Stopped as stopped:
+            self.failure = stopped
             self.missing = f"{stopped.kind}: {' '.join(stopped.problem.message.split())[:200]}"
+        except ValidationError:
+            # Only what workers say is validated there.
+            self.missing = "a worker's reply about the profile was malformed"
         finally:
             self.seconds = time.perf_counter() - started
             self._done.set()
@@ -203,7 +214,13 @@ class _Climb:
 
     async def climb(self, profiled: _Beside) -> None:
         started = time.perf_counter()
-        async with captured(self._services, self._asked, self._kernel) as (kernels, capture):
+        async with captured(self._services, self._asked, self._kernel) as (
+            kernels,
+            capture,
+            ended,
+        ):
+            if ended is not None:
+                self.found.notes.append(ended_early(ended))
             self.found.compile_s = time.perf_counter() - started
             started = time.perf_counter()
             await anyio.to_thread.run_sync(self._look_at_source, capture)
@@ -239,7 +256,7 @@ class _Climb:
         if all(at_roof(facts) for facts in self._facts):
             return "the profile answers: next to nothing is left to win"
         if level is Level.COMPILER and all(map(_answered, self._facts)):
-            return "the compiled code answers: what it shows is what most of the time goes to"
+            return "the compiled code answers: what it shows is expected to be most of what can be won"
         return None
 
     def _look_at_source(self, capture: Capture) -> None:
@@ -249,6 +266,11 @@ class _Climb:
 
     def _source_of(self, launch: CapturedLaunch) -> Facts:
         source = None if self._file is None else sources.live(self._file, launch.kernel, launch)
+        if source is not None and not _defined_here(source, launch):
+            self.found.notes.append(
+                f"{launch.kernel} is not defined in this file at line {launch.line}: lines are its own file's."
+            )
+            return Facts(target=self._asked.goal, captured=launch)
         return Facts(target=self._asked.goal, captured=launch, file=self._file, source=source)
 
     def _choose(self, capture: Capture, data: CaseProfile | None) -> None:
@@ -272,7 +294,7 @@ class _Climb:
             if compiled is None:
                 self.found.notes.append(
                     f"{launch.profile.kernel}: none of the launches compiled without a GPU is the one measured (an "
-                    "autotuner chose another configuration, or it depends on values): its code is not looked at."
+                    "autotuner chose another configuration, or it depends on values): it is not diagnosed."
                 )
                 continue
             self._facts.append(self._profiled(self._source_of(compiled), launch, data))
@@ -332,6 +354,13 @@ class _Climb:
         self.found.steps.append(Step(level, False, 0.0, why))
 
 
+def _defined_here(source: sources.LiveKernel, launch: CapturedLaunch) -> bool:
+    """Whether the function that was launched is the one of this name in the file."""
+    node = source.function.node
+    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+    return launch.line is None or first <= launch.line <= (node.end_lineno or node.lineno)
+
+
 def _call(data: CaseProfile, own: set[str]) -> Call | None:
     """What the call launched, where every launch was timed."""
     times = [(launch.profile.kernel, launch.profile.duration_us) for launch in data.launches]
@@ -368,8 +397,8 @@ def _code(capture: Capture, launch: CapturedLaunch) -> str | None:
 
 def _answered(facts: Facts) -> bool:
     """Whether what the code shows is expected to win most of what can be won."""
-    if facts.floor is None:
-        return False
+    if facts.floor is None or (facts.launch is not None and facts.launch.mma not in (None, "none")):
+        return False  # why products wait, only the compiler tells
     expected = [found.gain.expected_pct for found in diagnose(facts).findings]
     return sum(gain for gain in expected if gain is not None) >= ENOUGH * (100 - facts.floor.share_pct)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 import anyio
@@ -100,7 +101,7 @@ async def diagnose_kernel(
         kind=Kind.OK,
         summary="",
         target=goal.name,
-        gpu=await _gpu(services) if ladder.data is not None else None,
+        gpu=await _gpu(services) if any(found.profile is not None for found in ladder.launches) else None,
         case=chosen,
         compile_s=round(ladder.compile_s, 2),
         levels=[level_of(step) for step in ladder.steps],
@@ -192,30 +193,69 @@ def _facts(facts: Facts) -> dict[str, object]:
 def _verify(ladder: Ladder, after: Sequence[Facts], file: str) -> Verification:
     """Holds the other file's code against the predictions."""
     checked: list[CheckedPrediction] = []
-    before_names: set[str] = set()
-    after_names = {named(found) for facts in after for found in _all(diagnose(facts))}
-    before_ids, after_ids = set[str](), {name.split()[0] for name in after_names}
-    for launch in ladder.launches:
-        found = _all(launch.told)
-        before_names |= {named(finding) for finding in found}
-        before_ids |= {finding.id for finding in found}
-        partner = _partner(launch, after, alone=len(ladder.launches) == 1)
-        for finding in found[:CHECKED]:
+    before_names, after_names = set[str](), set[str]()
+    same = True
+    for launch, partner in zip(ladder.launches, _partners(ladder.launches, after), strict=True):
+        then = None if partner is None else _like(partner, launch.facts)
+        same = same and then is not None and _same_code(launch.facts, then)
+        for finding in _all(launch.told)[:CHECKED]:
             for each in finding.predicted:
-                then: Scalar | None = None if partner is None else value(each.fact, partner)
+                found: Scalar | None = None if partner is None else value(each.fact, partner)
                 checked.append(
                     CheckedPrediction(
-                        **each.model_dump(), id=finding.id, kernel=finding.kernel, after=then, holds=each.holds(then)
+                        **each.model_dump(), id=finding.id, kernel=finding.kernel, after=found, holds=each.holds(found)
                     )
                 )
+        if then is not None:
+            # Both without what only the first file's profile tells.
+            before_names |= {named(found) for found in _all(diagnose(_static(launch.facts)))}
+            after_names |= {named(found) for found in _all(diagnose(then))}
+    before_ids, after_ids = ({name.split()[0] for name in each} for each in (before_names, after_names))
     return Verification(
         file=file,
-        verdict=_verdict(checked),
+        verdict="nothing_changed" if same else _verdict(checked),
         predictions=checked,
         gone=sorted(name for name in before_names if name.split()[0] not in after_ids),
         left=sorted(name for name in before_names if name.split()[0] in after_ids),
         appeared=sorted(name for name in after_names if name.split()[0] not in before_ids),
     )
+
+
+def _static(facts: Facts) -> Facts:
+    return replace(facts, profile=None, floor=None, causes=(), hotspots=(), call=None)
+
+
+def _like(facts: Facts, other: Facts) -> Facts:
+    """The same, as deep as another launch was looked at."""
+    return replace(
+        _static(facts),
+        launch=facts.launch if other.launch is not None else None,
+        lines=facts.lines if other.lines is not None else None,
+        remarks=facts.remarks if other.remarks is not None else None,
+        machine_code=facts.machine_code if other.machine_code is not None else None,
+    )
+
+
+def _same_code(one: Facts, other: Facts) -> bool:
+    launches = one.launch, other.launch
+    return all(each is not None for each in launches) and len({each.code_hash for each in launches if each}) == 1
+
+
+def _partners(launches: Sequence[Diagnosed], after: Sequence[Facts]) -> list[Facts | None]:
+    """The other file's launch of each: of the same kernel, with the same grid and constants where there is one."""
+    left = list(after)
+    found: list[Facts | None] = []
+    for launch in launches:
+        mine = launch.facts.captured
+        ranked = sorted(
+            (each for each in left if each.captured.kernel == mine.kernel),
+            key=lambda each: (each.captured.constexprs != mine.constexprs, each.captured.grid != mine.grid),
+        )
+        if not ranked and len(launches) == len(after) == 1:
+            ranked = left
+        found.append(ranked[0] if ranked else None)
+        left = [each for each in left if each is not found[-1]]
+    return found
 
 
 def _verdict(
@@ -227,28 +267,21 @@ def _verdict(
     if all(each.after == each.now for each in told):
         return "nothing_changed"
     # An edit follows one finding, not all: those whose facts moved count.
-    moved = next(each.id for each in told if each.after != each.now)
-    return "as_predicted" if all(each.holds for each in told if each.id == moved) else "not_as_predicted"
+    moved = next((each.id, each.kernel) for each in told if each.after != each.now)
+    its = [each for each in told if (each.id, each.kernel) == moved and each.after != each.now]
+    return "as_predicted" if all(each.holds for each in its) else "not_as_predicted"
 
 
 def _missed(found: Verification, target: str, before: Source, after: Source) -> list[Misprediction]:
     """Predictions of an edit that changed their fact, and not as they said; where none moved, the edit was none."""
-    moved = {each.id for each in found.predictions if each.holds is not None and each.after != each.now}
     digests = [hashlib.sha256(source.text.encode()).hexdigest() for source in (before, after)]
     return [
         Misprediction(
             **each.model_dump(exclude={"holds"}), target=target, before_sha256=digests[0], after_sha256=digests[1]
         )
         for each in found.predictions
-        if each.holds is False and each.id in moved
+        if each.holds is False and each.after != each.now
     ]
-
-
-def _partner(launch: Diagnosed, after: Sequence[Facts], *, alone: bool) -> Facts | None:
-    same = [facts for facts in after if facts.captured.kernel == launch.facts.captured.kernel]
-    if same:
-        return same[0]
-    return after[0] if alone and len(after) == 1 else None
 
 
 def _all(told: Diagnosis) -> list[Finding]:

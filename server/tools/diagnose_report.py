@@ -11,9 +11,10 @@ from .diagnose_case import Diagnosed, Ladder, Step
 FINDINGS_IN_FULL: Final = 3
 OF_OTHERS: Final = 1
 """Of launches behind the first."""
-BRIEF: Final = 4
+BRIEF: Final = 3
 HYPOTHESES: Final = 3
 EVIDENCE: Final = 4
+EVIDENCE_OF_OTHERS: Final = 2
 TEXT_CHARACTERS: Final = 300
 DIFF_CHARACTERS: Final = 1500
 EXAMPLE_CHARACTERS: Final = 500
@@ -62,8 +63,9 @@ class FindingShown(Wire):
     """The compiler's pass and its condition, where they are known."""
     recipe: str
     diff: str | None
-    """A unified diff of the kernel file; null where none can be written from the source: then there is an example."""
+    """A unified diff of the kernel file; null where none can be written from the source."""
     example: str | None
+    """A worked one where there is no diff; of launches behind the first, the artifact has it."""
     applies_if: str | None
     """What has to be true and can't be seen in the source."""
     expected_pct: float | None
@@ -168,10 +170,10 @@ def launch_of(found: Diagnosed, *, first: bool) -> LaunchDiagnosis:
         floor_pct=None if floor is None else round(floor.share_pct, 1),
         limits=[_cut(cause.text) for cause in found.facts.causes[: 2 if first else 1]],
         done=told.done,
-        findings=[_full(finding) for finding in told.findings[:shown]],
+        findings=[_full(finding, first=first) for finding in told.findings[:shown]],
         more=[_brief(finding) for finding in told.findings[shown : shown + BRIEF]],
         hypotheses=[_brief(finding) for finding in told.hypotheses[: HYPOTHESES if first else OF_OTHERS]],
-        unknown=[_cut(text) for text in told.unknown[: UNKNOWN if first else OF_OTHERS]],
+        unknown=[_cut(text) for text in told.unknown[:UNKNOWN]] if first else [],
     )
 
 
@@ -187,13 +189,14 @@ def summary(result: DiagnosisResult, ladder: Ladder) -> str:
     head = f"Diagnosed case {ladder.case} {where}. Levels: {ran}; compiling took {result.compile_s or 0:.1f} s."
     parts = [head]
     parts += [f"Left out: {level.level} ({level.why})." for level in result.levels if not level.ran]
+    # What is longest comes last: a text that is too long is cut at its end.
+    parts += [f"Note: {note}" for note in result.notes]
+    if result.verification is not None:
+        parts += _verification_lines(result.verification)
     for launch in result.launches:
         parts += _launch_lines(launch)
     if result.launches_omitted:
         parts.append(f"{result.launches_omitted} more launch(es) not shown.")
-    if result.verification is not None:
-        parts += _verification_lines(result.verification)
-    parts += [f"Note: {note}" for note in result.notes]
     return "\n".join(parts)
 
 
@@ -223,21 +226,21 @@ def next_step(result: DiagnosisResult) -> str:
     return "Nothing to change was found: stop, or change the algorithm so that there is less to do."
 
 
-def _full(finding: Finding) -> FindingShown:
+def _full(finding: Finding, *, first: bool) -> FindingShown:
     rewrite = finding.rewrite
-    diff = rewrite.diff if rewrite.diff is not None and len(rewrite.diff) <= DIFF_CHARACTERS else None
+    diff = rewrite.diff if rewrite.diff is not None and _fits(rewrite.diff) else None
     return FindingShown(
         id=finding.id,
         title=finding.title,
         level=NAMES[finding.level],
         line=finding.line,
         excerpt=None if finding.excerpt is None else line(finding.excerpt)[:160],
-        evidence=[_evidence(each) for each in finding.evidence[:EVIDENCE]],
+        evidence=[_evidence(each) for each in finding.evidence[: EVIDENCE if first else EVIDENCE_OF_OTHERS]],
         cause=_cut(finding.cause),
         recipe=_cut(rewrite.recipe, 400),
         diff=diff,
-        example=None if diff is not None else rewrite.example[:EXAMPLE_CHARACTERS],
-        applies_if=rewrite.applies_if,
+        example=None if diff is not None or not first else rewrite.example[:EXAMPLE_CHARACTERS],
+        applies_if=None if rewrite.applies_if is None else _cut(rewrite.applies_if),
         expected_pct=finding.gain.expected_pct,
         at_most_pct=finding.gain.at_most_pct,
         gain_why=_cut(finding.gain.why),
@@ -248,6 +251,11 @@ def _full(finding: Finding) -> FindingShown:
             f"{each.id} {each.title}" + (f" (line {each.line})" if each.line else "") for each in finding.explains
         ],
     )
+
+
+def _fits(diff: str) -> bool:
+    """Whether it is short, and can be shown as it is: anything but printable text would have to be changed."""
+    return len(diff) <= DIFF_CHARACTERS and diff.replace("\n", "").replace("\t", "").isprintable()
 
 
 def _brief(finding: Finding) -> Brief:
@@ -303,7 +311,8 @@ def _verification_lines(found: Verification) -> list[str]:
     told = [f"{found.file}: {found.verdict.replace('_', ' ')}."]
     for each in found.predictions:
         held = {True: "as predicted", False: "NOT as predicted", None: "can't be told"}[each.holds]
-        told.append(f"  {each.id}: {each.fact} {each.now} -> {each.after}: {held}")
+        held = "unchanged" if each.after == each.now else held
+        told.append(f"  {each.id} {each.kernel}: {each.fact} {each.now} -> {each.after}: {held}")
     for what, names in (("gone", found.gone), ("left", found.left), ("new", found.appeared)):
         if names:
             told.append(f"  {what}: {', '.join(names[:8])}")
@@ -320,5 +329,5 @@ def _short(brief: Brief) -> str:
 
 
 def _cut(text: str, limit: int = TEXT_CHARACTERS) -> str:
-    text = " ".join(text.split())
+    text = "".join(each if each.isprintable() else "?" for each in " ".join(text[: 4 * limit].split()))
     return text if len(text) <= limit else f"{text[:limit].rsplit(' ', 1)[0]} ..."

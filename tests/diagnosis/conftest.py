@@ -1,16 +1,14 @@
 """Launches of planted kernels, compiled for an H100 by one process a file, and all facts of each."""
 
-import fcntl
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.profiling.compiler.signatures.conftest import locked, made, shared_folder
 from tests.profiling.compiler.signatures.shown import H200, Compiled, shown
 from tests.sandbox.conftest import H100
 from tritonforge.profiling.diagnosis.facts import Facts
@@ -42,13 +40,43 @@ def kernel_file(name: str) -> Path:
 def compile_some(file: Path, names: Iterable[str], out: Path) -> None:
     """Makes some launches of a file; what each leaves goes to `out/NAME.json`."""
     out.mkdir(exist_ok=True)
-    chosen = out / f"chosen_{file.stem}.py"
-    chosen.write_text(CHOSEN.format(stem=f"kernels_{file.stem}", path=str(file), names=sorted(set(names))))
+    _compile(CHOSEN.format(stem=f"kernels_{file.stem}", path=str(file), names=sorted(set(names))), out)
+
+
+def _compile(chosen_text: str, out: Path) -> None:
+    chosen = out / "chosen_launches.py"
+    chosen.write_text(chosen_text)
     environment = {"TRITON_CACHE_DIR": str(out / "cache"), "HOME": str(out), "PATH": "/usr/bin:/bin"}
     words = [str(WORKER_FOLDER / "__main__.py"), H100.model_dump_json(), str(out), str(chosen)]
     command = [sys.executable, "-P", str(SIGNATURES / "compile_launches.py"), *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+EDITED = """
+import importlib.util
+import sys
+
+
+def launch(path, name):
+    spec = importlib.util.spec_from_file_location(f"edited_{{name}}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    module.LAUNCHES[name]()
+
+
+LAUNCHES = {{name: lambda name=name, path=path: launch(path, name) for name, path in {files!r}.items()}}
+"""
+
+
+def compile_edited(texts: dict[str, str], out: Path) -> None:
+    """One launch of each of several texts, by its name, in one process; what each leaves goes to `out/NAME.json`."""
+    out.mkdir(exist_ok=True)
+    files = {name: str(out / f"edited_{number}.py") for number, name in enumerate(texts)}
+    for name, text in texts.items():
+        Path(files[name]).write_text(text)
+    _compile(EDITED.format(files=files), out)
 
 
 def read(text: str, left: Path) -> Facts:
@@ -76,30 +104,22 @@ class Launches:
     folder: Path
 
     def __call__(self, file: str, name: str) -> Facts:
+        kernels = kernel_file(file)
+        if kernels.is_relative_to(SIGNATURES):
+            # All of them are made for the signatures' own tests.
+            made(kernels, self.folder)
+            return read(kernels.read_text(), self.folder / f"signatures_{file}" / f"{name}.json")
         out = self.folder / file
-        with _locked(self.folder / f"{file}.lock"):
-            self._compile(file, out)
-        return read(kernel_file(file).read_text(), out / f"{name}.json")
-
-    def _compile(self, file: str, out: Path) -> None:
-        done = out / "done"
-        if not done.exists():
-            wanted = {each for one in PLANTED if one.file == file for each in (one.faulty, one.twin) if each}
-            wanted |= {*CLEAN.get(file, ())} | {each for other, each, _ in REWRITTEN if other == file}
-            compile_some(kernel_file(file), wanted | ({"helped"} if file == "options" else set()), out)
-            done.touch()
-
-
-@contextmanager
-def _locked(path: Path) -> Generator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        with locked(self.folder / f"{file}.lock"):
+            done = out / "done"
+            if not done.exists():
+                wanted = {each for one in PLANTED if one.file == file for each in (one.faulty, one.twin) if each}
+                wanted |= {*CLEAN.get(file, ())} | {each for other, each, _ in REWRITTEN if other == file}
+                compile_some(kernels, wanted | ({"helped"} if file == "options" else set()), out)
+                done.touch()
+        return read(kernels.read_text(), out / f"{name}.json")
 
 
 @pytest.fixture(scope="session")
 def launches(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Facts]:
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "diagnosed"
-    folder.mkdir(exist_ok=True)
-    return Launches(folder)
+    return Launches(shared_folder(tmp_path_factory))

@@ -20,6 +20,18 @@ from .planted import first
 
 needs_triton = pytest.mark.skipif(TRITON != (3, 7), reason="defects were chosen for the compiler of Triton 3.7")
 SIDES = ("slow", "fixed")
+FIXED = (
+    "a3_half_atomics",
+    "g1_few_tiles",
+    "i1_exp",
+    "l7_sum_in_loop",
+    "p5_prefetched",
+    "r1_four_pieces",
+    "t4_ieee",
+    "v9_pairs",
+)
+"""Whose rewrite is compiled here, one a family: each of all 49 takes half a second of a core, and small twins show the
+same of every rule."""
 PROCESSES = 2
 """That compile: a machine of CI has so many cores."""
 LAUNCHED = """
@@ -46,10 +58,11 @@ LAUNCHES = {{stem: lambda stem=stem, path=path: launch(stem, path) for stem, pat
 
 
 def compile_defects(chosen: Sequence[Defect], out: Path) -> None:
-    """Compiles both sides of each for an H100, in a process a core; what a launch leaves goes to `NAME_SIDE.json`."""
+    """Compiles each, and some rewrites, for an H100; what a launch leaves goes to `NAME_SIDE.json`."""
     files: dict[str, str] = {}
     for defect in chosen:
-        for side, text in zip(SIDES, (defect.text, defect.fixed), strict=True):
+        sides = SIDES if defect.name in FIXED else SIDES[:1]
+        for side, text in zip(sides, (defect.text, defect.fixed), strict=False):
             path = out / f"{defect.name}_{side}.py"
             path.write_text(text)
             files[path.stem] = str(path)
@@ -97,12 +110,17 @@ def test_a_rewrite_applies_and_both_texts_are_python(name: str) -> None:
 @needs_triton
 @pytest.mark.xdist_group("defects")
 @pytest.mark.parametrize("name", names())
-def test_a_defect_is_on_top_on_its_line_and_its_rewrite_takes_it_away(
-    launched: Callable[[Defect, str], Facts], name: str
-) -> None:
+def test_a_defect_is_on_top_on_its_line(launched: Callable[[Defect, str], Facts], name: str) -> None:
     defect = read_defect(name)
     top = first(diagnose(launched(defect, "slow")))
     assert top.id == defect.id
     assert top.line is None or abs(top.line - defect.line) <= 1
+
+
+@needs_triton
+@pytest.mark.xdist_group("defects")
+@pytest.mark.parametrize("name", FIXED)
+def test_a_rewrite_takes_its_defect_away(launched: Callable[[Defect, str], Facts], name: str) -> None:
+    defect = read_defect(name)
     told = diagnose(launched(defect, "fixed"))
     assert defect.id not in [finding.id for finding in told.findings + told.hypotheses]

@@ -1,7 +1,6 @@
 """What a finding's diff makes of a kernel compiles, and changes the signature as was predicted."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +8,9 @@ from tests.profiling.compiler.signatures.shown import TRITON
 from tritonforge.profiling.diagnosis.engine import diagnose
 from tritonforge.profiling.diagnosis.facts import Facts, value
 
+from . import planted_products, planted_values
 from .applied import applied
-from .conftest import compile_some, kernel_file, read
+from .conftest import compile_edited, kernel_file, read
 from .planted import PLANTED, REWRITTEN, Planted, first
 
 pytestmark = [
@@ -19,22 +19,33 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("file", "name", "id"), REWRITTEN, ids=[f"{id}-{name}" for _, name, id in REWRITTEN])
+EDITS = (*REWRITTEN, *planted_products.REWRITTEN, *planted_values.REWRITTEN)
+
+
+@pytest.fixture(scope="module")
+def after(launches: Callable[[str, str], Facts], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Facts]:
+    """Each launch after its edit, by name; all are compiled together."""
+    texts: dict[str, str] = {}
+    for file, name, _ in EDITS:
+        diff = first(diagnose(launches(file, name))).rewrite.diff
+        if diff is not None:
+            texts[name] = applied(kernel_file(file).read_text(), diff)
+    out = tmp_path_factory.mktemp("edited")
+    compile_edited(texts, out)
+    return {name: read(text, out / f"{name}.json") for name, text in texts.items()}
+
+
+@pytest.mark.parametrize(("file", "name", "id"), EDITS, ids=[f"{id}-{name}" for _, name, id in EDITS])
 def test_an_edit_does_what_it_was_said_to(
-    launches: Callable[[str, str], Facts], tmp_path: Path, file: str, name: str, id: str
+    launches: Callable[[str, str], Facts], after: dict[str, Facts], file: str, name: str, id: str
 ) -> None:
     finding = first(diagnose(launches(file, name)))
     assert finding.id == id
     assert finding.rewrite.diff is not None, finding.rewrite.no_diff
-    text = applied(kernel_file(file).read_text(), finding.rewrite.diff)
-    edited = tmp_path / f"{file}.py"
-    edited.write_text(text)
-    compile_some(edited, [name], tmp_path / "out")
-    after = read(text, tmp_path / "out" / f"{name}.json")
     assert finding.predicted
     for prediction in finding.predicted:
-        assert prediction.holds(value(prediction.fact, after)), prediction
-    left = diagnose(after)
+        assert prediction.holds(value(prediction.fact, after[name])), prediction
+    left = diagnose(after[name])
     assert id not in [each.id for each in left.findings + left.hypotheses]
 
 

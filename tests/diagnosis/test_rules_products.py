@@ -17,7 +17,6 @@ from tritonforge.profiling.ncu.model import LaunchProfile, Stall
 from .applied import applied
 from .conftest import compile_some, kernel_file, read
 from .made_up import hotspot, profile, recorded
-from .planted_products import REWRITTEN
 
 pytestmark = pytest.mark.xdist_group("diagnosis")
 compiled = pytest.mark.skipif(TRITON != (3, 7), reason="what is planted was chosen for the compiler of Triton 3.7")
@@ -56,12 +55,12 @@ def said(facts: Facts, id: str, line: int | None = None) -> Facts:
 @compiled
 @pytest.mark.parametrize(
     ("file", "name", "id"),
-    [*REWRITTEN, *(("products", name, id) for id, (name, _) in WAITING.items())],
+    [("products", name, id) for id, (name, _) in WAITING.items()],
     ids=lambda each: each if each.isupper() else "",
 )
 def test_an_edit_does_what_it_was_said_to(launches: Show, tmp_path: Path, file: str, name: str, id: str) -> None:
     facts = launches(file, name)
-    finding = diagnose(stalled(facts, WAITING[id][1]) if id in WAITING else facts).findings[0]
+    finding = diagnose(stalled(facts, WAITING[id][1])).findings[0]
     assert finding.id == id
     assert finding.rewrite.diff is not None, finding.rewrite.no_diff
     text = applied(kernel_file(file).read_text(), finding.rewrite.diff)
@@ -72,7 +71,7 @@ def test_an_edit_does_what_it_was_said_to(launches: Show, tmp_path: Path, file: 
     assert finding.predicted
     for prediction in finding.predicted:
         assert prediction.holds(value(prediction.fact, after)), prediction
-    assert id not in ids(stalled(after, WAITING[id][1]) if id in WAITING else after)
+    assert id not in ids(stalled(after, WAITING[id][1]))
 
 
 @compiled

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,10 @@ from tritonforge.profiling.diagnosis.facts import Facts, value
 from tritonforge.profiling.diagnosis.rules import RULES, instructions, registers, vectorization
 from tritonforge.profiling.ncu.model import Pipe, Stall
 
-from .applied import applied
-from .conftest import compile_some, kernel_file, read
 from .made_up import profile, recorded, written
 from .plant import Planted
 from .planted import first
-from .planted_values import PLANTED, REWRITTEN
+from .planted_values import PLANTED
 
 pytestmark = pytest.mark.xdist_group("diagnosis")
 compiled = pytest.mark.skipif(TRITON != (3, 7), reason="what is planted was chosen for the compiler of Triton 3.7")
@@ -124,21 +121,6 @@ def test_fp32_arithmetic_of_halves_is_told_where_it_fills_its_pipe(launches: Sho
     assert "I10" not in ids(facts)
     packed = launches("values", "halves")
     assert "I10" not in ids(replace(packed, profile=profile(pipes=(Pipe(name="fma", pct=72.0),))))
-
-
-@compiled
-@pytest.mark.parametrize(("file", "name", "id"), REWRITTEN, ids=[f"{id}-{name}" for _, name, id in REWRITTEN])
-def test_an_edit_does_what_it_was_said_to(launches: Show, tmp_path: Path, file: str, name: str, id: str) -> None:
-    finding = first(diagnose(launches(file, name)))
-    assert finding.id == id
-    assert finding.rewrite.diff is not None, finding.rewrite.no_diff
-    text = applied(kernel_file(file).read_text(), finding.rewrite.diff)
-    edited = tmp_path / f"{file}.py"
-    edited.write_text(text)
-    compile_some(edited, [name], tmp_path / "out")
-    after = read(text, tmp_path / "out" / f"{name}.json")
-    assert [prediction.holds(value(prediction.fact, after)) for prediction in finding.predicted] == [True]
-    assert id not in ids(after)
 
 
 @compiled

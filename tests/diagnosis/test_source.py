@@ -226,3 +226,15 @@ def test_a_kernel_that_the_file_has_not_is_none() -> None:
     assert file is not None
     assert live(file, "kernel", captured()) is None
     assert isinstance(file.host["host"].node, ast.FunctionDef)
+
+
+def test_lines_are_counted_as_python_counts_them() -> None:
+    file = syntax.parse("# \x85 a \u2028 \x0c b\r\nx = 1\ny = 2\r# end\n")
+    assert file is not None
+    assert [file.excerpt(line) for line in (2, 3, 4, 5)] == ["x = 1", "y = 2", "# end", None]
+
+
+def test_of_two_kernels_with_one_name_the_last_is_meant() -> None:
+    file = syntax.parse("import triton\n\n@triton.jit\ndef k(a):\n    pass\n\n@triton.jit\ndef k(b):\n    pass\n")
+    assert file is not None
+    assert file.kernels["k"].parameters == ("b",)

@@ -124,6 +124,49 @@ async def test_a_fact_that_changes_otherwise_than_predicted_is_recorded(diagnose
     assert (kept["id"], kept["fact"], kept["now"], kept["after"]) == ("P1", "launch.sync_loads_beside_dots", 2, 3)
 
 
+CONFIGURED = """
+import torch, triton, triton.language as tl
+
+
+@triton.jit
+def k(x, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+def entry(x):
+    for block in (64, 32, 128):
+        k[(4,)](x, x.numel(), B=block)
+
+
+entry(torch.empty(1000, device="cuda"))
+"""
+
+
+@without_gpu
+async def test_launches_of_one_kernel_are_held_against_their_own(diagnose: Diagnose, state: Path) -> None:
+    known = (state / FILE).read_text() if (state / FILE).exists() else ""
+    told = await diagnose(None, CONFIGURED, target="h100", verify_with=CONFIGURED + "# the same\n")
+    assert told["verification"]["verdict"] == "nothing_changed"
+    assert told["verification"]["gone"] == told["verification"]["appeared"] == []
+    assert ((state / FILE).read_text() if (state / FILE).exists() else "") == known
+
+
+@without_gpu
+async def test_how_a_file_ended_after_its_launches_is_told(diagnose: Diagnose) -> None:
+    told = await diagnose(None, CONFIGURED + "raise ValueError('later')\n", target="h100")
+    assert (told["kind"], len(told["launches"])) == ("ok", 3)
+    assert any("ended early at line" in note and "later" in note for note in told["notes"])
+
+
+@without_gpu
+async def test_nothing_unprintable_of_a_file_reaches_the_reader(diagnose: Diagnose) -> None:
+    evil = (MATMUL / "baseline.py").read_text().replace("num_stages=1,", "num_stages=1,  # \x1b[31m \u202e")
+    told = await diagnose(None, evil, task=str(MATMUL / "task.py"), target="h100")
+    assert json.dumps(told, ensure_ascii=False).isprintable()
+    assert told["launches"][0]["findings"][0]["diff"] is None
+
+
 @without_gpu
 async def test_a_file_that_does_not_compile_is_a_note(diagnose: Diagnose) -> None:
     broken = (MATMUL / "baseline.py").read_text().replace("tl.dot(a, b, acc)", "tl.dot(a, b, nothing)")

@@ -16,7 +16,7 @@ import pytest
 from tests.server.conftest import DEADLINE_S, SIN, descendants, left_in, wait_for_end, without_gpu, without_sandbox
 from tritonforge import __version__
 
-TOOLS: Final = ["hardware_spec", "compile_kernel", "run_correctness", "benchmark", "profile_ncu"]
+TOOLS: Final = ["hardware_spec", "compile_kernel", "diagnose_kernel", "run_correctness", "benchmark", "profile_ncu"]
 PROMPTS: Final = ["optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate"]
 
 PRINTING: Final = """
@@ -185,7 +185,7 @@ def server(start: Starter) -> StdioServer:
     return started
 
 
-def test_a_client_is_greeted_and_finds_five_tools_and_five_prompts(start: Starter) -> None:
+def test_a_client_is_greeted_and_finds_all_tools_and_prompts(start: Starter) -> None:
     server = start()
     hello = server.initialize()
     assert hello["protocolVersion"] == "2025-11-25"
@@ -216,7 +216,7 @@ def test_a_client_is_greeted_and_finds_five_tools_and_five_prompts(start: Starte
 
 
 @without_gpu
-def test_all_five_tools_answer_and_only_messages_are_on_the_wire_while_the_kernel_prints(server: StdioServer) -> None:
+def test_five_tools_answer_and_only_messages_are_on_the_wire_while_the_kernel_prints(server: StdioServer) -> None:
     kernel = Path(SIN["kernel"]).read_text() + PRINTING
     arguments = {"kernel": kernel, "task": SIN["task"]}
     compiled = server.call("compile_kernel", {**arguments, "target": "h100", "cases": ["small"]})

@@ -44,7 +44,7 @@ def _beside(facts: Facts, hits: list[Hit]) -> list[Hit]:
     share = 100 * call.others_us / call.us
     text = f"torch's own launches take {share:.0f} % of the call's time on the GPU ({', '.join(call.others[:3])})"
     told = seen(Level.PROFILE, text, None, "call.others_pct", round(share, 1))
-    why = "the time of all launches of torch in the call"
+    why = "of the call's time on the GPU: what torch's own launches take"
     return [
         replace(hit, evidence=(*hit.evidence, told), bound_pct=share, bound_why=why, expected_pct=share) for hit in hits
     ]

@@ -4,6 +4,7 @@ The file is hostile: it is parsed, never imported, and what can't be parsed or i
 """
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -130,6 +131,14 @@ class KernelFile:
         return self.lines[line - 1].strip() if line is not None and 0 < line <= len(self.lines) else None
 
 
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their ends, as Python counts them: `str.splitlines` also splits at form feeds and others."""
+    return _LINE.findall(text)
+
+
 def parse(text: str) -> KernelFile | None:
     """Reads a file; None where it can't be read, or is too long."""
     if len(text) > CHARACTERS_LIMIT:
@@ -148,12 +157,15 @@ def parse(text: str) -> KernelFile | None:
         if not isinstance(node, ast.FunctionDef):
             continue
         if any(dotted(_called(each)).rpartition(".")[2] == "jit" for each in node.decorator_list):
-            kernels.setdefault(node.name, _kernel(node))
+            # Of two with the same name the last one counts.
+            kernels[node.name] = _kernel(node)
         else:
             host.setdefault(node.name, HostFunction(node))
     inside = {id(each) for kernel in kernels.values() for each in calls(kernel.node)}
     outside = tuple(each for each in calls(tree) if id(each) not in inside)
-    return KernelFile(text, tuple(text.splitlines()), kernels, host, outside, _module(tree))
+    return KernelFile(
+        text, tuple(line.rstrip("\r\n") for line in split_lines(text)), kernels, host, outside, _module(tree)
+    )
 
 
 def _kernel(node: ast.FunctionDef) -> KernelFunction:
