@@ -1,6 +1,5 @@
 """What diagnose_kernel looks at, level by level, and only as deep as it has to."""
 
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -10,10 +9,9 @@ from typing import Final, Literal
 import anyio
 from pydantic import ValidationError
 
-from ...profiling.compiler import remarks, sass_facts
 from ...profiling.compiler.backends import backend_of
 from ...profiling.diagnosis.engine import at_roof, diagnose
-from ...profiling.diagnosis.facts import Call, Facts
+from ...profiling.diagnosis.facts import Facts
 from ...profiling.diagnosis.floor import floor
 from ...profiling.diagnosis.model import Diagnosis, Level
 from ...profiling.diagnosis.source import kernel as sources
@@ -23,13 +21,13 @@ from ...profiling.ncu.causes import causes
 from ...profiling.ncu.model import LaunchProfile
 from ...profiling.roofline import Work
 from ...sandbox.errors import Stopped, rejected
-from ...sandbox.facts import Capture, CapturedLaunch, Explanation
+from ...sandbox.facts import Capture, CapturedLaunch
 from ...sandbox.source import Source
 from ...sandbox.task import Task
 from ...sandbox.workers import KernelWorker, capture_worker, task_worker
 from ..services import Services, target_facts
-from .compile_findings import KERNEL_FILE
 from .compile_report import ended_early
+from .diagnose_facts import call, code, told
 from .profile_case import FILE, CaseProfile, Profiled
 
 Depth = Literal["auto", "source", "profile", "code", "compiler"]
@@ -298,8 +296,8 @@ class _Climb:
                 )
                 continue
             self._facts.append(self._profiled(self._source_of(compiled), launch, data))
-        call = _call(data, {launch.kernel for launch in capture.launches})
-        self._facts = [replace(facts, call=call) for facts in self._facts]
+        around = call(data, {launch.kernel for launch in capture.launches})
+        self._facts = [replace(facts, call=around) for facts in self._facts]
         self.found.left_out = len(ranked) - len(self._facts) + data.left_out
         if not self._facts:
             self._choose(capture, None)
@@ -338,13 +336,13 @@ class _Climb:
         return "the compiler's IR and PTX, by line"
 
     async def _explain(self, kernels: KernelWorker, capture: Capture) -> str:
-        codes = [_code(capture, facts.captured) for facts in self._facts]
+        codes = [code(capture, facts.captured) for facts in self._facts]
         try:
             said = await kernels.explain(list(dict.fromkeys(code for code in codes if code is not None)))
         except Stopped as stopped:
             return f"the compiler did not tell ({stopped.kind}: {stopped.problem.message[:100]})"
         pairs = zip(self._facts, [said.get(code or "") for code in codes], strict=True)
-        self._facts = await anyio.to_thread.run_sync(lambda: [_told(capture, facts, each) for facts, each in pairs])
+        self._facts = await anyio.to_thread.run_sync(lambda: [told(capture, facts, each) for facts, each in pairs])
         return "remarks of the compiler's passes, and the machine code"
 
     def _step(self, level: Level, started: float, why: str) -> None:
@@ -359,40 +357,6 @@ def _defined_here(source: sources.LiveKernel, launch: CapturedLaunch) -> bool:
     node = source.function.node
     first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
     return launch.line is None or first <= launch.line <= (node.end_lineno or node.lineno)
-
-
-def _call(data: CaseProfile, own: set[str]) -> Call | None:
-    """What the call launched, where every launch was timed."""
-    times = [(launch.profile.kernel, launch.profile.duration_us) for launch in data.launches]
-    known = [(kernel, us) for kernel, us in times if us is not None]
-    if len(known) < len(times) or not known:
-        return None
-    others: dict[str, float] = {}
-    for kernel, us in known:
-        if kernel not in own:
-            others[kernel] = others.get(kernel, 0.0) + us
-    return Call(
-        us=sum(us for _, us in known),
-        launches=len(known),
-        others_us=sum(others.values()),
-        others=tuple(sorted(others, key=lambda kernel: -others[kernel])),
-        complete=not data.left_out,
-    )
-
-
-def _told(capture: Capture, facts: Facts, explanation: Explanation | None) -> Facts:
-    if explanation is None:
-        return facts
-    machine = None
-    if explanation.sass is not None and facts.launch is not None:
-        read = sass_facts.read(explanation.sass, capture.text(facts.captured, "ptx"), facts.launch.spill_bytes)
-        machine = None if read is None else read.facts
-    return replace(facts, remarks=remarks.parse(explanation.said, KERNEL_FILE), machine_code=machine)
-
-
-def _code(capture: Capture, launch: CapturedLaunch) -> str | None:
-    blob = launch.assembly.get("cubin")
-    return None if blob is None else hashlib.sha256(capture.blobs[blob]).hexdigest()
 
 
 def _answered(facts: Facts) -> bool:
