@@ -41,6 +41,7 @@ from .tools.parameters import (
     MetricNames,
     OptionalBaseline,
     OptionalTask,
+    Probes,
     ProfileCompared,
     ProfiledCases,
     ProfileLevel,
@@ -233,6 +234,7 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
         target: TargetName = None,
         depth: Depth = "auto",
         verify_with: VerifyWith = None,
+        probes: Probes = None,
     ) -> Annotated[CallToolResult, diagnose_report.DiagnosisResult]:
         return await respond(
             diagnose_report.DiagnosisResult,
@@ -245,6 +247,7 @@ def _register_tools(server: MCPServer[Any], services: Services) -> None:
                 target=target,
                 depth=depth,
                 verify_with=verify_with,
+                probes=probes,
             ),
             turn=services.evaluations,
         )

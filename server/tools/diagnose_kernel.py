@@ -12,6 +12,7 @@ from mcp_types import ToolAnnotations
 from ...profiling.diagnosis.engine import diagnose
 from ...profiling.diagnosis.facts import Facts, value
 from ...profiling.diagnosis.model import Diagnosis, Finding, Level, Scalar
+from ...profiling.diagnosis.probes import ProbeName
 from ...profiling.ncu.levels import LEVELS
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
@@ -20,6 +21,7 @@ from ...sandbox.task import Task
 from ...sandbox.workers import task_worker
 from ..mispredictions import Misprediction, record
 from ..nsight_compute import find_profiler
+from ..probing import probe
 from ..services import Services
 from .diagnose_case import DEPTHS, Asked, Depth, Diagnosed, Ladder, Measure, climb, compiled
 from .diagnose_report import (
@@ -49,7 +51,8 @@ Returns per launch findings[], by expected gain: id of the catalogue (docs/diagn
 cause, the edit (a diff where one can be written), predicted change of the code and of the time, what would prove it \
 wrong, risks to results, and the symptoms it explains; hypotheses[]; done, where nothing is left to win; unknown[]. \
 With verify_with=another kernel file, such as the edited one, also verification: whether its code changed as \
-predicted, before any time is spent on the GPU. Use it to choose the next edit; benchmark decides whether it helped."""
+predicted, before any time is spent on the GPU. With probes=[...] also where the time of a call goes, by timing it \
+without its loads, stores or mathematics. Use it to choose the next edit; benchmark decides whether it helped."""
 ANNOTATIONS: Final = ToolAnnotations(
     # It runs the code that it is given, in a sandbox where the machine allows one.
     title=TITLE,
@@ -74,6 +77,7 @@ async def diagnose_kernel(
     target: str | None = None,
     depth: Depth = "auto",
     verify_with: str | None = None,
+    probes: Sequence[ProbeName] | None = None,
 ) -> DiagnosisResult:
     """Diagnose one call of the entry; without a task, the launches that the file itself makes.
 
@@ -86,6 +90,8 @@ async def diagnose_kernel(
     task_source = None if task is None else read_source(task, "task")
     if task_source is None and case is not None:
         raise rejected("task", "case names one of a task's, and no task is given", fix="Give the task, or no case.")
+    if task_source is None and probes is not None:
+        raise rejected("task", "probes time calls of a task's entry, and no task is given", fix="Give the task too.")
     goal = await services.target(target)
     if goal.limits.vendor != "nvidia" or goal.capability != HOPPER:
         message = f"the catalogue of causes is that of NVIDIA Hopper (sm_90); the target is {goal.name}"
@@ -124,6 +130,18 @@ async def diagnose_kernel(
             if missed and not await anyio.to_thread.run_sync(record, services.settings.state_dir, missed):
                 result.notes.append("The mispredictions could not be recorded in the state folder.")
             result = result.model_copy(update={"verification": found})
+    if probes is not None and task_source is not None and spec is not None:
+        await progress(1, 2, "timing the kernel without parts of its work")
+        launched = {found.facts.captured.kernel: found.facts.captured.num_stages for found in ladder.launches}
+        try:
+            placed = await probe(services, kernel_source, task_source, spec, chosen, probes, launched=launched)
+        except Stopped as stopped:
+            if stopped.kind is Kind.CANCELLED:
+                raise
+            message = " ".join(stopped.problem.message.split())[:300]
+            result.notes.append(f"probes: nothing was timed ({stopped.kind}: {message})")
+        else:
+            result = result.model_copy(update={"probes": placed})
     told = result.model_copy(update={"next_step": next_step(result)})
     return told.model_copy(update={"summary": summary(told, ladder)})
 

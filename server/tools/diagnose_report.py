@@ -5,6 +5,7 @@ from typing import Final, Literal
 from ...profiling.diagnosis.model import Evidence, Finding, Level, Scalar
 from ...sandbox.facts import line
 from ...sandbox.wire import Wire
+from ..probing import ProbeResult
 from ..results import Result
 from .diagnose_case import Diagnosed, Ladder, Step
 
@@ -150,6 +151,8 @@ class DiagnosisResult(Result):
     launches: list[LaunchDiagnosis] = []
     launches_omitted: int = 0
     verification: Verification | None = None
+    probes: ProbeResult | None = None
+    """With probes: where the time of a call goes."""
     notes: list[str] = []
 
 
@@ -193,6 +196,10 @@ def summary(result: DiagnosisResult, ladder: Ladder) -> str:
     parts += [f"Note: {note}" for note in result.notes]
     if result.verification is not None:
         parts += _verification_lines(result.verification)
+    if result.probes is not None:
+        parts += [f"Probe: {text}" for text in (*result.probes.says, *result.probes.notes)]
+        missing = [one for one in result.probes.probes if one.not_measured is not None]
+        parts += [f"Probe {one.name} was not timed: {_cut(one.not_measured or '', 160)}" for one in missing]
     for launch in result.launches:
         parts += _launch_lines(launch)
     if result.launches_omitted:

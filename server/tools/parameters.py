@@ -125,3 +125,13 @@ VerifyWith = Annotated[
         "verification tells whether its code changed as predicted. Default: none."
     ),
 ]
+Probes = Annotated[
+    list[Literal["no_loads", "idle_loads", "no_stores", "no_math", "half_trips", "neither"]] | None,
+    Field(
+        description="Also time variants of the kernel that leave out one kind of work, about 1 s each; needs a GPU "
+        "and a task. 'idle_loads' loads nothing but keeps pipelines, 'no_loads' has no load instructions, 'no_math' no "
+        "products and special functions, 'half_trips' half of the iterations of loops that load, 'neither' no loads "
+        "and no mathematics. []: those that tell most. Default: none.",
+        max_length=6,
+    ),
+]

@@ -13,8 +13,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -156,20 +156,31 @@ def artifact(bench: Bench, result: Result) -> Any:
     return None
 
 
+@contextmanager
+def _seconds(kept: dict[str, Any], section: str) -> Generator[None]:
+    """Keeps how long a section took, its waits for the GPU included."""
+    started = time.perf_counter()
+    yield
+    kept.setdefault("seconds", {})[section] = round(time.perf_counter() - started, 2)
+
+
 async def run(bench: Bench, defect: Defect) -> Row:
     """All chosen sections of one defect; what fails says so in its place."""
     kept = bench.kept[defect.name] = {"id": defect.id, "line": defect.line}
     row = Row()
     if "correct" in bench.only:
-        found = await checked(bench, defect)
+        with _seconds(kept, "correct"):
+            found = await checked(bench, defect)
         kept["correct"] = found.model_dump(mode="json")
         row = row._replace(correct=found.kind if found.kind == "ok" else f"{found.kind}: {_short(found)}")
     if "time" in bench.only:
-        times = await timed(bench, defect)
+        with _seconds(kept, "time"):
+            times = await timed(bench, defect)
         kept["time"] = times.model_dump(mode="json")
         row = _of_times(row, times)
     if "diagnose" in bench.only:
-        told = await diagnosed(bench, defect)
+        with _seconds(kept, "diagnose"):
+            told = await diagnosed(bench, defect)
         kept["diagnosis"] = told.model_dump(mode="json")
         kept["facts"] = artifact(bench, told)
         row = _of_diagnosis(row, told, defect)

@@ -217,6 +217,20 @@ async def test_what_can_not_be_diagnosed_is_refused_with_a_way_out(diagnose: Dia
     assert (nothing["kind"], "launched no Triton kernel" in nothing["problem"]["message"]) == ("rejected", True)
 
 
+@without_gpu
+async def test_probes_need_a_gpu_and_a_task_and_are_known_by_name(diagnose: Diagnose, client: Client) -> None:
+    told = await diagnose(SOFTMAX, "candidate", probes=["no_math"], depth="source")
+    assert told["probes"] is None
+    assert any(
+        "probes: nothing was timed (unavailable: this machine has no NVIDIA GPU" in note for note in told["notes"]
+    )
+    without_task = await diagnose(None, str(SOFTMAX / "candidate.py"), probes=[])
+    assert without_task["kind"] == "rejected"
+    refused = await client.call_tool("diagnose_kernel", {"kernel": "k", "task": "t", "probes": ["no_bytes"]})
+    assert refused.is_error
+    assert "idle_loads" in text_of(refused)
+
+
 async def test_a_kernel_that_does_not_compile_says_so(diagnose: Diagnose, tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text((MATMUL / "baseline.py").read_text().replace("tl.dot(a, b, acc)", "tl.dot(a, b, nothing)"))
