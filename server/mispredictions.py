@@ -32,20 +32,23 @@ class Misprediction(Wire):
 
 
 def record(state_dir: Path, missed: Sequence[Misprediction]) -> bool:
-    """Append them, one JSON object a line, each with the time.
+    """Append those that are not there yet, one JSON object a line, each with the time.
 
     Returns:
-        Whether they were kept: a folder that can't be written, or a full file, is no reason to fail.
+        Whether they are kept: a folder that can't be written, or a full file, is no reason to fail.
     """
     path = state_dir / FILE
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    lines = "".join(json.dumps({"at": at, **each.model_dump(mode="json")}) + "\n" for each in missed)
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size + len(lines) > BYTES_LIMIT:
+        before = path.read_bytes() if path.exists() else b""
+        known = {line.partition(b", ")[2] for line in before.splitlines()}
+        lines = [json.dumps({"at": at, **each.model_dump(mode="json")}).encode() for each in missed]
+        new = b"".join(line + b"\n" for line in dict.fromkeys(lines) if line.partition(b", ")[2] not in known)
+        if len(before) + len(new) > BYTES_LIMIT:
             return False
-        with path.open("a", encoding="utf-8") as file:
-            file.write(lines)
+        with path.open("ab") as file:
+            file.write(new)
     except OSError:
         return False
     return True
