@@ -17,6 +17,8 @@ HYPOTHESES_SHOWN: Final = 5
 EVIDENCE_SHOWN: Final = 6
 BUSY_PCT: Final = 60.0
 """HighPipeUtilization and IssueSlotUtilization of Nsight Compute 2025.3.1."""
+WORTH_PCT: Final = 5.0
+"""Own: an expected gain that comes before findings of which nothing is known but that they save no more than all."""
 
 _WITHOUT: Final[dict[Need, str]] = {
     "source": "The kernel's source was not read or not found: causes in the source can't be named.",
@@ -43,10 +45,10 @@ def diagnose(facts: Facts, rules: Sequence[Rule] = RULES) -> Diagnosis:
     if at_roof(facts):
         found = [one for one in found if one.rule.relieves != "time"]
     roots = _fold(found)
-    sharing = _sharing(facts, [root for root, _ in roots])
+    sharing = _sharing(facts, [root for root, _ in roots if not root.rule.demoted])
     told = [_finding(facts, one, symptoms, sharing) for one, symptoms in roots]
     order = {id(finding): _rank(facts, one, finding) for (one, _), finding in zip(roots, told, strict=True)}
-    unsure = {one.rule.id for one in found if one.rule.if_busy and _busy(facts) is None}
+    unsure = {rule.id for rule, hit in found if hit.unsure or rule.demoted or (rule.if_busy and _busy(facts) is None)}
     sure = {id(finding) for (one, _), finding in zip(roots, [*told], strict=True) if _confirmed(one)}
     told.sort(key=lambda finding: order[id(finding)])
     confirmed = [finding for finding in told if finding.id not in unsure and id(finding) in sure]
@@ -100,6 +102,8 @@ def _fold(found: Sequence[_Found]) -> list[tuple[_Found, list[_Found]]]:
 
 
 def _explains(root: _Found, symptom: _Found) -> bool:
+    if root.rule.demoted:
+        return False  # what does not pay hides nothing that may
     if symptom.rule.id in root.rule.explains:
         return True
     return (
@@ -159,6 +163,8 @@ def _gain(facts: Facts, one: _Found, sharing: int) -> Gain:
         sharing: how many causes keep the launch from the same roof. None tells which of them costs what: each is
             taken to make the launch longer by the same factor.
     """
+    if one.rule.demoted:
+        return Gain(at_most_pct=None, why=f"for information: {one.rule.demoted}")
     bounds = [(one.hit.bound_pct, one.hit.bound_why)] if one.hit.bound_pct is not None else []
     if facts.floor is not None and one.rule.relieves != "call":
         bounds.append((100 - facts.floor.share_pct, f"the floor is {facts.floor.us:.1f} us: {facts.floor.why}"))
@@ -167,7 +173,7 @@ def _gain(facts: Facts, one: _Found, sharing: int) -> Gain:
     if one.hit.expected_pct is not None:
         expected = one.hit.expected_pct if bound is None else min(one.hit.expected_pct, bound)
         return Gain(expected_pct=_rounded(expected), at_most_pct=_rounded(bound), why=one.hit.bound_why or why)
-    left = None if model is None else model.left(facts)
+    left = None if model is None else model.left(facts, one.hit.line)
     if left is not None:
         share, told = left.share, left.why
         if left.shared and sharing > 1:
@@ -184,8 +190,8 @@ def _gain(facts: Facts, one: _Found, sharing: int) -> Gain:
 
 def _sharing(facts: Facts, found: Sequence[_Found]) -> int:
     """How many distinct causes are expected to win the way to the same roof."""
-    models = {one.rule.id: MODELS.get(one.rule.id) for one in found}
-    lefts = [model.left(facts) for model in models.values() if model is not None]
+    lines = {one.rule.id: one.hit.line for one in found if one.rule.id in MODELS}
+    lefts = [MODELS[id].left(facts, line) for id, line in lines.items()]
     return sum(left is not None and left.shared for left in lefts)
 
 
@@ -193,14 +199,20 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
 
-def _rank(facts: Facts, one: _Found, finding: Finding) -> tuple[int, float, float, int]:
-    """Certain ones first; then by weight, but no more than what can be won, and a tenth on a line without samples."""
+def _rank(facts: Facts, one: _Found, finding: Finding) -> tuple[int, int, int, float, float, int]:
+    """Certain ones first, demoted ones last; then by weight, but no more than what can be won.
+
+    What is expected to win something comes before what only might: of that nothing is known but the rule's weight and
+    a bound, mostly that of all that can be won. What a call does beside the launch has no expectation of the launch. A
+    line without samples counts a tenth.
+    """
     weight = float(one.rule.weight)
     gains = [gain for gain in (finding.gain.expected_pct, one.hit.bound_pct) if gain is not None]
     worth = min([weight, *gains])
     if facts.hotspots and finding.line is not None and _cold(facts, finding.line):
         worth /= 10
-    return -int(_confirmed(one)), -worth, -weight, finding.line or 0
+    told = one.rule.relieves == "call" or (finding.gain.expected_pct is not None and worth >= WORTH_PCT)
+    return int(bool(one.rule.demoted)), -int(_confirmed(one)), -int(told), -worth, -weight, finding.line or 0
 
 
 def _confirmed(one: _Found) -> bool:

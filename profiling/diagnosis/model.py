@@ -121,7 +121,7 @@ class Diagnosis(Wire):
     findings: list[Finding]
     """What the code confirms, by expected gain."""
     hypotheses: list[Finding]
-    """What only the source suggests. Check before acting."""
+    """What only the source suggests, or a profile has yet to show, or paid in no kernel yet. Check before acting."""
     done: str | None
     """Why nothing is left to win, as far as that is known; null where findings are."""
     unknown: list[str]

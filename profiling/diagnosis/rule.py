@@ -25,6 +25,8 @@ class Hit:
     bound_why: str = ""
     expected_pct: float | None = None
     """What it is expected to save, where this place tells it better than the rule's model."""
+    unsure: bool = False
+    """A hypothesis until a profile shows that it costs time, whatever the code says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Rule:
     relieves: Relieves = "time"
     if_busy: bool = False
     """It saves instructions only: a hypothesis until a profile shows a busy SM, and nothing where that is not."""
+    demoted: str = ""
+    """Measured figures by which its rewrite does not pay: it is told for information, last and without a gain."""
 
 
 def seen(

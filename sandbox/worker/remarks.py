@@ -74,21 +74,23 @@ def _told(text: str) -> list[str]:
 
 
 class Enough(Exception):
-    """Raised where the assembler would be started: all passes have spoken by then."""
+    """Raised where Triton's passes are through: what comes then, LLVM and the assembler, takes longest and is silent."""
 
 
-class _NoAssembler:
-    """Stands in for ``subprocess`` in Triton's backend."""
+class _Beyond:
+    """Stands in for what Triton's backend uses behind its passes."""
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        raise Enough
+    def __init__(self, module: Any, *ends: str) -> None:
+        self._module, self._ends = module, ends
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(subprocess, name)
+        if name in self._ends:
+            raise Enough
+        return getattr(self._module, name)
 
 
 def said_of(kernel: Any) -> list[str]:
-    """What the compiler says of a kernel that it has compiled: it is compiled again, up to the machine code."""
+    """What the compiler says of a kernel that it has compiled: it is compiled again, up to LLVM's part."""
     import triton
     from triton.backends.nvidia import compiler
 
@@ -98,12 +100,13 @@ def said_of(kernel: Any) -> list[str]:
     warps = WARPS.search(kernel.asm["ttgir"])
     if warps is not None:
         options["num_warps"] = int(warps[1])
-    was, compiler.subprocess = compiler.subprocess, _NoAssembler()
+    was = compiler.llvm, compiler.subprocess
+    compiler.llvm, compiler.subprocess = _Beyond(was[0], "init_targets"), _Beyond(was[1], "run")
     try:
         with heard() as said, contextlib.suppress(Enough):
             triton.compile(kernel.src, target=kernel.metadata.target, options=options)
     finally:
-        compiler.subprocess = was
+        compiler.llvm, compiler.subprocess = was
     return said
 
 

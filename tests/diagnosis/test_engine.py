@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tritonforge.profiling.diagnosis.engine import diagnose
+from tritonforge.profiling.diagnosis.facts import Facts
 from tritonforge.profiling.diagnosis.floor import Floor
 from tritonforge.profiling.diagnosis.model import Diagnosis, Level, Prediction
-from tritonforge.profiling.diagnosis.rule import Rule
+from tritonforge.profiling.diagnosis.rule import Hit, Rule
 from tritonforge.profiling.diagnosis.rules import RULES
 from tritonforge.profiling.ncu.cause import Cause
 
@@ -117,6 +118,33 @@ def test_what_saves_instructions_waits_for_a_profile() -> None:
     assert (ids(busy), busy.hypotheses) == (["I1"], [])
     idle = diagnose(replace(FACTS, profile=profile(issue_slot_pct=59.0)), rules)
     assert (ids(idle), idle.hypotheses) == ([], [])
+
+
+def test_what_a_profile_has_yet_to_show_is_a_hypothesis() -> None:
+    def detect(facts: Facts) -> list[Hit]:
+        return [replace(hit, unsure=True) for hit in rule("R7", 1).detect(facts)]
+
+    told = diagnose(FACTS, [replace(rule("R7", weight=90), detect=detect), rule("I1", 2, weight=20)])
+    assert (ids(told), [finding.id for finding in told.hypotheses]) == (["I1"], ["R7"])
+
+
+def test_a_demoted_rule_is_told_last_without_a_gain_and_with_its_figures() -> None:
+    facts = replace(FACTS, profile=profile(), floor=Floor(60.0, 60.0, "100 MB", "memory"))
+    demoted = rule("V1", 1, weight=99, demoted="it took twice as long", explains=frozenset({"V2"}))
+    told = diagnose(facts, [demoted, rule("H1", 3, level=Level.SOURCE), rule("V2", 2)])
+    assert (ids(told), [finding.id for finding in told.hypotheses]) == (["V2"], ["H1", "V1"])
+    gain = told.hypotheses[1].gain
+    assert (gain.expected_pct, gain.at_most_pct, gain.why) == (None, None, "for information: it took twice as long")
+    # It takes no share of what others are expected to win.
+    assert told.findings[0].gain.expected_pct == 33.3
+
+
+def test_what_only_might_win_something_stands_behind_what_is_expected_to() -> None:
+    facts = replace(FACTS, profile=profile(), floor=Floor(63.0, 63.0, "100 MB", "memory"))
+    rules = [rule("M1", 1, weight=99), rule("V1", 2, weight=10), rule("H8", 3, weight=20, relieves="call")]
+    assert ids(diagnose(facts, rules)) == ["H8", "V1", "M1"]
+    near = replace(facts, floor=Floor(84.0, 84.0, "100 MB", "memory"))
+    assert ids(diagnose(near, [rule("M1", 1, weight=99), rule("V1", 2), rule("V2", 3)])) == ["M1", "V1", "V2"]
 
 
 def test_a_bound_limits_the_rank() -> None:

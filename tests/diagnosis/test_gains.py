@@ -1,26 +1,44 @@
 """What an edit is expected to save."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tritonforge.profiling.diagnosis.engine import diagnose
 from tritonforge.profiling.diagnosis.floor import Floor
-from tritonforge.profiling.diagnosis.gains import MODELS, Model, fewer_instructions, to_the_floor, without_stall
-from tritonforge.profiling.diagnosis.measured import MEASURED, Measured
+from tritonforge.profiling.diagnosis.gains import (
+    MODELS,
+    Model,
+    by_one_block,
+    fewer_instructions,
+    in_turns,
+    less_on_line,
+    or_spills,
+    to_the_floor,
+    without_spills,
+    without_stall,
+)
+from tritonforge.profiling.diagnosis.measured import MEASURED, NOTES, WAITING, Measured
 from tritonforge.profiling.diagnosis.rules import RULES
+from tritonforge.profiling.ncu.cause import Cause
 from tritonforge.profiling.ncu.model import LaunchProfile, Pipe, Stall
 
-from .made_up import profile, recorded, rule
+from .defect import names
+from .made_up import hotspot, profile, recorded, rule
 
 FACTS = recorded("softmax_candidate")
 BYTES = Floor(45.0, 45.0, "100 MB", "memory")
 FLOPS = Floor(45.0, 45.0, "1 TFLOP", "compute")
 
 
-def left(model: Model, floor: Floor | None, seen: LaunchProfile | None = None) -> float | None:
-    found = model.left(replace(FACTS, profile=seen or profile(), floor=floor))
+def left(model: Model, floor: Floor | None, seen: LaunchProfile | None = None, **more: Any) -> float | None:
+    found = model.left(replace(FACTS, profile=seen or profile(), floor=floor, **more), 7)
     return None if found is None else round(found.share, 3)
+
+
+def launched(**changed: Any) -> dict[str, Any]:
+    return {"launch": recorded("softmax_candidate", **changed).launch}
 
 
 def test_the_floor_is_reached_as_far_as_good_kernels_reach_it() -> None:
@@ -34,6 +52,51 @@ def test_what_an_edit_does_not_change_takes_as_long_as_before() -> None:
     busy = profile(pipes=(Pipe(name="lsu", pct=80.0), Pipe(name="alu", pct=68.0)))
     assert left(to_the_floor("alu"), BYTES, busy) == 0.8
     assert left(to_the_floor("xu"), BYTES, busy) == 0.5
+
+
+def test_an_edit_that_multiplies_the_work_moves_the_floor_with_it() -> None:
+    assert left(to_the_floor(times=3), Floor(10.0, 10.0, "1 TFLOP", "compute")) == 0.4
+    assert left(to_the_floor(times=3), FLOPS) == 1.0
+
+
+def test_a_longer_pipeline_promises_something_where_one_block_has_an_sm_only() -> None:
+    model = by_one_block(to_the_floor())
+    assert left(model, BYTES, **launched(blocks_per_sm=1)) == 0.5
+    assert left(model, BYTES, **launched(blocks_per_sm=2)) is None
+
+
+def test_what_converts_and_what_multiplies_take_turns() -> None:
+    model = in_turns("xu", "alu")
+    pipes = (Pipe(name="xu", pct=34.0), Pipe(name="alu", pct=17.0), Pipe(name="tensor", pct=42.5))
+    assert left(model, FLOPS, profile(pipes=pipes)) == 0.9
+    assert left(model, FLOPS, profile(pipes=pipes[:2])) == 0.6
+    assert left(model, FLOPS, profile(pipes=(Pipe(name="xu", pct=1.0), Pipe(name="tensor", pct=2.0)))) == 0.6
+
+
+def test_spilled_bytes_go_and_device_memory_gets_no_faster() -> None:
+    roof = Cause(id="dram_bound", text="", suggestion="", evidence={"achieved_share_pct": 60.0})
+    assert left(without_spills(), BYTES, causes=(roof,)) == 0.75
+    assert left(without_spills(), BYTES) is None
+    # A product gets its registers back.
+    assert left(without_spills(), FLOPS, causes=(roof,)) == 0.6
+
+
+def test_an_unrolled_loop_costs_its_fetches_unless_it_spills() -> None:
+    model = or_spills(without_stall("no_instruction"))
+    fetched = profile(stalls=(Stall(reason="no_instruction", pct=20.0, cycles=None, meaning=""),))
+    assert left(model, BYTES, fetched, **launched(spill_bytes=0)) == 0.8
+    assert left(model, BYTES, fetched, **launched(spill_bytes=64)) == 0.5
+
+
+def test_a_line_saves_no_more_than_warps_spend_on_it_and_waiting_for_it() -> None:
+    model, floor = less_on_line(0.5), Floor(10.0, 10.0, "", "memory")
+    here, waits = hotspot(7, 40.0), hotspot(9, 20.0).model_copy(update={"waits_for_line": 7})
+    full, half = profile(issue_slot_pct=85.0), profile(issue_slot_pct=42.5)
+    assert left(model, floor, full, hotspots=(here,)) == 0.8
+    assert left(model, floor, full, hotspots=(here, waits)) == 0.75  # half of the other line's samples wait for it
+    assert left(model, floor, half, hotspots=(here,)) == 0.9
+    assert left(model, Floor(81.0, 81.0, "", "memory"), full, hotspots=(here,)) == 0.9
+    assert left(model, floor, full) is None
 
 
 def test_a_stall_goes_and_others_stay() -> None:
@@ -71,6 +134,12 @@ def test_models_and_measurements_are_of_rules_that_there_are() -> None:
     ids = {each.id for each in RULES}
     assert MODELS.keys() <= ids
     assert {one.id for one in MEASURED} <= ids
+    assert NOTES.keys() <= {one.name for one in MEASURED}
+    assert {name for _, name in WAITING} <= set(names())
+
+
+def test_every_planted_kernel_was_measured_or_waits() -> None:
+    assert set(names()) <= {one.name for one in MEASURED} | {name for _, name in WAITING}
 
 
 @pytest.mark.parametrize("one", MEASURED, ids=lambda one: one.name)

@@ -7,6 +7,7 @@ import pytest
 
 from tritonforge.profiling.diagnosis.catalogue import render
 from tritonforge.profiling.diagnosis.engine import diagnose
+from tritonforge.profiling.diagnosis.floor import Floor
 from tritonforge.profiling.diagnosis.rules import RULES
 
 from .made_up import profile, recorded, written
@@ -41,6 +42,29 @@ def test_without_a_source_what_the_code_shows_is_told(name: str, expected: list[
 def test_a_grid_smaller_than_the_gpu_has_a_bound() -> None:
     (finding,) = diagnose(recorded("matmul_candidate", grid=(33, 1, 1))).findings
     assert (finding.id, finding.gain.at_most_pct) == ("G1", 75.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        ({}, 75.0),
+        ({"l2_pct": 51.0, "memory_pct": 90.0}, 40.0),
+        ({"l2_pct": 90.0, "memory_pct": 34.0}, 60.0),
+        ({"dram_pct": 85.0}, 0.0),
+    ],
+)
+def test_work_that_is_spread_wins_as_much_as_what_all_share_allows(measured: dict[str, float], expected: float) -> None:
+    facts = recorded("matmul_candidate", grid=(33, 1, 1))
+    (finding,) = diagnose(replace(facts, profile=profile(**measured))).findings
+    assert (finding.gain.expected_pct, finding.gain.at_most_pct) == (expected, 75.0)
+    assert "64x64 in the place of 128x128" in finding.rewrite.recipe
+    floored = replace(facts, profile=profile(), floor=Floor(60.0, 60.0, "1 TFLOP", "compute"))
+    assert diagnose(floored).findings[0].gain.expected_pct == 20.0
+
+
+def test_a_grid_without_products_may_have_smaller_tiles() -> None:
+    facts = recorded("softmax_candidate", grid=(33, 1, 1))
+    assert "smaller tiles, or" in next(one for one in diagnose(facts).findings if one.id == "G1").rewrite.recipe
 
 
 def test_a_tail_is_told_if_the_profile_shows_idle_warps() -> None:

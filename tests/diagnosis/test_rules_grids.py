@@ -1,16 +1,19 @@
 """Rules of grids and traffic that rest on a profile."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from textwrap import indent
 from typing import Any
 
 import pytest
 
+from tests.profiling.compiler.signatures.shown import TRITON
 from tritonforge.profiling.compiler.details import LaunchDetails
 from tritonforge.profiling.diagnosis.engine import diagnose
 from tritonforge.profiling.diagnosis.facts import Facts
+from tritonforge.profiling.diagnosis.floor import Floor
 from tritonforge.profiling.diagnosis.model import Level
+from tritonforge.profiling.ncu.cause import Cause
 from tritonforge.profiling.ncu.causes import causes
 from tritonforge.profiling.ncu.hotspots import Hotspot
 from tritonforge.profiling.ncu.model import Stall
@@ -148,6 +151,35 @@ def test_sectors_that_are_used_in_part_are_told_on_the_line_with_most(id: str, k
     fields[f"{kind}_bytes_per_sector"] = 32.0
     whole = profiled(written(CAUSAL), [spot], **fields)
     assert told_of(diagnose(whole), id) is None
+
+
+@pytest.mark.xdist_group("diagnosis")
+@pytest.mark.skipif(TRITON != (3, 7), reason="what is planted was chosen for the compiler of Triton 3.7")
+def test_loads_that_wait_behind_a_change_of_layout_are_folded_into_it(launches: Callable[[str, str], Facts]) -> None:
+    facts = profiled(launches("accesses", "converted_in_loop"), **LATE)
+    told = {finding.id: finding for finding in diagnose(facts).findings}
+    assert "P7" in {folded.id for folded in told["L1"].explains}
+    assert "P7" not in told
+
+
+def test_partly_used_sectors_cost_nothing_at_a_floor_that_no_byte_is_moved_beyond() -> None:
+    fields: dict[str, Any] = {
+        "load_bytes_per_sector": 4.0,
+        "load_sectors_per_request": 32.0,
+        "needed_sectors_pct": 12.0,
+    }
+    facts = replace(profiled(written(CAUSAL), **fields), floor=Floor(90.0, 90.0, "100 MB", "memory"))
+    assert told_of(diagnose(facts), "M4") is None
+    extra = Cause(id="extra_traffic", text="", suggestion="", evidence={"dram_bytes": 9.0})
+    assert told_of(diagnose(replace(facts, causes=[*facts.causes, extra])), "M4") is not None
+
+
+@pytest.mark.parametrize("said", ["spills", "uncoalesced_loads"])
+def test_bytes_that_another_finding_explains_are_left_to_it(said: str) -> None:
+    facts = replace(written(CAUSAL), lines=recorded("softmax_candidate").lines)
+    facts = profiled(facts, work=Work(flops=1.0, bytes=20e6), dram_bytes=60e6)
+    better = Cause(id=said, text="", suggestion="", evidence={})
+    assert told_of(diagnose(replace(facts, causes=[*facts.causes, better])), "M1") is None
 
 
 def test_more_bytes_than_the_work_needs_are_told_of_what_is_no_product() -> None:

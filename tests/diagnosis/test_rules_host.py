@@ -11,7 +11,7 @@ from tritonforge.profiling.diagnosis.engine import diagnose
 from tritonforge.profiling.diagnosis.facts import Call, Facts
 from tritonforge.profiling.diagnosis.model import Level
 
-from .made_up import written
+from .made_up import profile, written
 from .sources import CAUSAL, PRODUCT, found, told_of
 
 ROWS = """
@@ -332,6 +332,14 @@ def test_a_loop_is_told_with_the_launches_that_were_counted() -> None:
     assert (finding.id, finding.level) == ("H3", Level.PROFILE)
     assert finding.evidence[-1].text == "at least 8 launches of 10.0 us in a call"
     assert ids(replace(rows(entry=AGAIN), call=called(launches=1))) == []
+
+
+@pytest.mark.parametrize(("part", "expected"), [("x[b]", 67.5), ("x[0]", None), ("x", None)])
+def test_launches_of_their_own_slices_are_expected_to_fill_the_gpu_as_one(part: str, expected: float | None) -> None:
+    facts = rows(entry=f"    for b in range(8):\n        {LAUNCH.replace('(x, ', f'({part}, ')}")
+    seen = profile(memory_pct=8.5, compute_pct=5.0, issue_slot_pct=7.0)
+    (finding,) = diagnose(replace(facts, profile=seen, call=called(launches=8, others_us=25.0))).findings
+    assert (finding.id, finding.gain.expected_pct) == ("H3", expected)
 
 
 @pytest.mark.parametrize(

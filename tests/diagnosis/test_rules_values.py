@@ -13,6 +13,7 @@ from tritonforge.profiling.compiler.ttgir_lines import TtgirSite
 from tritonforge.profiling.diagnosis.engine import diagnose
 from tritonforge.profiling.diagnosis.facts import Facts, value
 from tritonforge.profiling.diagnosis.rules import RULES, instructions, registers, vectorization
+from tritonforge.profiling.ncu.cause import Cause
 from tritonforge.profiling.ncu.model import Pipe, Stall
 
 from .made_up import profile, recorded, written
@@ -51,6 +52,10 @@ def made(body: str, *sites: PtxSite, atomics_of: int | None = None, x: str = "*f
     )  # fmt: skip
     lines = LaunchDetails(places=[], ptx=list(sites), ttgir=[] if atomics_of is None else [tile])
     return replace(facts, launch=recorded("softmax_candidate").launch, lines=lines)
+
+
+def stall(reason: str, pct: float) -> Stall:
+    return Stall(reason=reason, pct=pct, cycles=None, meaning="")
 
 
 def starved(**changed: Any) -> Facts:
@@ -108,6 +113,40 @@ def test_a_transposing_copy_is_told_where_its_passes_collide(launches: Show) -> 
     assert "V12" not in ids(facts)
     straight = replace(launches("values", "wide_tile"), profile=profile(bank_conflict_pct=40.0))
     assert "V12" not in ids(straight)
+
+
+@compiled
+def test_bank_conflicts_cost_no_more_than_warps_wait_for_shared_memory(launches: Show) -> None:
+    facts = launches("accesses", "transposed_copy")
+    collided = Cause(id="bank_conflicts", text="", suggestion="", evidence={"bank_conflict_pct": 40.0})
+    stalls = (stall("short_scoreboard", 2.0), stall("mio_throttle", 1.0), stall("long_scoreboard", 80.0))
+    facts = replace(facts, profile=profile(stalls=stalls), causes=[collided])
+    (finding,) = [finding for finding in diagnose(facts).findings if finding.id == "L2"]
+    assert finding.gain.at_most_pct == 3.0
+
+
+@compiled
+def test_an_unrolled_loop_is_told_if_its_code_is_waited_for_or_spills(launches: Show) -> None:
+    facts = launches("arithmetic", "unrolled_steps")
+    waited = replace(facts, profile=profile(stalls=(stall("no_instruction", 12.0),)))
+    (finding,) = [finding for finding in diagnose(waited).findings if finding.id == "R7"]
+    assert finding.gain.expected_pct == 12.0
+    idle = replace(facts, profile=profile(stalls=(stall("no_instruction", 1.0), stall("long_scoreboard", 90.0))))
+    assert "R7" not in ids(idle)
+    assert facts.launch is not None
+    spilled = replace(idle, launch=facts.launch.model_copy(update={"spill_bytes": 640}))
+    (finding,) = diagnose(spilled).findings
+    assert (finding.id, [each.id for each in finding.explains]) == ("R7", ["R1"])
+
+
+def test_a_tile_that_gives_each_thread_its_widest_access_is_not_tiny() -> None:
+    text = HEAD.replace("B: tl.constexpr", "BLOCK: tl.constexpr = 32") + "    pass\n"
+    facts = written(text, constexprs={"BLOCK": 32})
+    large = recorded("softmax_candidate", elements_per_program_max=2048, element_bytes=2, num_warps=4)
+    small = recorded("softmax_candidate", elements_per_program_max=256, element_bytes=2, num_warps=4)
+    assert "U16" in ids(facts)
+    assert "U16" in ids(replace(facts, launch=small.launch))
+    assert "U16" not in ids(replace(facts, launch=large.launch))
 
 
 @compiled

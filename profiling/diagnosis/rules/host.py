@@ -7,6 +7,7 @@ from typing import Final
 
 from ..edits import diff, replaced
 from ..facts import Facts, Need
+from ..gains import in_one_launch
 from ..model import Level, Rewrite
 from ..rule import Hit, Rule, seen
 from ..source.host import Launch, Output, is_cast, is_name, launches, outputs, shown, values
@@ -106,8 +107,22 @@ def _repeated(facts: Facts) -> list[Hit]:
             if not isinstance(loop, ast.For | ast.While) or _in_chunks(loop):
                 continue
             if loop.lineno <= launch.call.lineno <= (loop.end_lineno or loop.lineno):
-                return _counted(facts, _told(facts, loop, "launches the kernel again and again"))
+                hit = _told(facts, loop, "launches the kernel again and again")
+                return _counted(facts, _together(facts, hit) if _of_slices(loop, launch) else hit)
     return []
+
+
+def _of_slices(loop: ast.For | ast.While, launch: Launch) -> bool:
+    """Whether each launch has a part of a tensor of its own, by the loop's variable."""
+    target = loop.target.id if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) else None
+    inside = (each for given in launch.given.values() for each in ast.walk(given) if isinstance(each, ast.Subscript))
+    names = {each.id for part in inside for each in ast.walk(part.slice) if isinstance(each, ast.Name)}
+    return target in names
+
+
+def _together(facts: Facts, hit: Hit) -> Hit:
+    merged = in_one_launch(facts)
+    return hit if merged is None else replace(hit, expected_pct=100 * (1 - merged.share), bound_why=merged.why)
 
 
 def _counted(facts: Facts, hit: Hit) -> list[Hit]:

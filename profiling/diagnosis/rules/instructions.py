@@ -234,7 +234,10 @@ I2: Final = Rule(
     weight=28,
     if_busy=True,
     detect=_divided,
-    explain=lambda facts, hit: "A division is a reciprocal with its correction, some 8 instructions, for each element.",
+    explain=lambda facts, hit: (
+        "ptxas takes the reciprocal of what all elements are divided by out of the loop; each element keeps two "
+        "corrections beside its product."
+    ),
     rewrite=_reciprocal,
     predicts=lambda facts, hit: [Prediction(fact="ptx.division", now=facts.count("division"), expected="falls", to=1)],
     falsified_by=_MEMORY,

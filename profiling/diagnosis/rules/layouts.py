@@ -24,6 +24,8 @@ ROW_OF_THREAD: Final = 32
 """Elements that one thread holds then at most, 1024 a warp: 8 accesses of 16 bytes in fp32."""
 SORTED_BARRIERS: Final = 4
 """A sort of a block has one and more for each round between warps; a scan or a histogram has one or two."""
+SHARED_STALLS: Final = frozenset({"short_scoreboard", "mio_throttle"})
+"""What warps are in that wait for shared memory, or for room in its queue."""
 _STATISTICS: Final = re.compile(r"tensor<(?:1x){0,7}(?:\d{1,9}x)?(?:1x){1,7}[a-z]|tensor<(?:1x){1,7}\d{1,9}x[a-z]")
 """One value for each row or column of a tile, such as the maxima of attention: too few to matter."""
 _SORTS: Final = ("sort", "topk")
@@ -100,7 +102,10 @@ def _conflicts(facts: Facts) -> list[Hit]:
         return []
     kinds = ", ".join(dict.fromkeys(site.instruction for site in here))
     told = seen(Level.CODE, f"{sum(site.count for site in here)} instructions on shared memory: {kinds[:120]}", line)
-    return [Hit((measured(found, "bank_conflict_pct"), told), line)]
+    stalls = facts.profile.stalls if facts.profile is not None else ()
+    waiting = sum(one.pct for one in stalls if one.reason in SHARED_STALLS) if stalls else None
+    why = "" if waiting is None else f"warps wait {waiting:.0f} % of their time for shared memory, conflicts or not"
+    return [Hit((measured(found, "bank_conflict_pct"), told), line, bound_pct=waiting, bound_why=why)]
 
 
 def _transposed(facts: Facts) -> list[Hit]:
@@ -226,7 +231,8 @@ L1: Final = Rule(
         )
     ],
     falsified_by="The profile shows no waiting at barriers or for shared memory on the line.",
-    explains=frozenset({"L5"}),
+    # Its barrier stands between a step and the loads of the next.
+    explains=frozenset({"L5", "P7"}),
 )
 L7: Final = Rule(
     id="L7",

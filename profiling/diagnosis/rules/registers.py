@@ -19,6 +19,9 @@ _STEPS: Final = 32
 """Own: below it the code of an unrolled loop is small."""
 _WIDE_PRODUCTS: Final = 4
 """Own, on one line: a program's base address has up to three."""
+_FETCHED_PCT: Final = 5.0
+"""Own: what costs warps less of their time than this hardly shows in the launch's. A sum over 64 steps on an H200, 94 %
+of whose warps' time went to its loads, took as long unrolled as in a loop."""
 _TRIGONOMETRY: Final = ("sin", "cos")
 
 
@@ -93,9 +96,22 @@ def _unrolled(facts: Facts) -> list[Hit]:
         sites = [site for site in facts.lines.ttgir if site.line == access.line and site.kind == access.kind]
         if loop is None or len(sites) < _STEPS or any(language(each) == "dot" for each in calls(loop.node)):
             continue
-        told = seen(Level.CODE, f"the {access.kind} is in the code {len(sites)} times", access.line)
-        return [Hit((seen(Level.SOURCE, "the loop is tl.static_range", loop.line), told), loop.line)]
+        told = [seen(Level.CODE, f"the {access.kind} is in the code {len(sites)} times", access.line)]
+        spilled, fetched = _spilled(facts), _without_instructions(facts)
+        if spilled is not None:
+            told.append(spilled)
+        elif fetched is not None and fetched < _FETCHED_PCT:
+            return []
+        source = seen(Level.SOURCE, "the loop is tl.static_range", loop.line)
+        return [Hit((source, *told), loop.line, unsure=spilled is None and fetched is None)]
     return []
+
+
+def _without_instructions(facts: Facts) -> float | None:
+    """Share of the warps' time in which they wait for their next instruction to be fetched."""
+    if facts.profile is None or not facts.profile.stalls:
+        return None
+    return sum(one.pct for one in facts.profile.stalls if one.reason == "no_instruction")
 
 
 def _few_warps(facts: Facts) -> list[Hit]:
@@ -235,7 +251,7 @@ R5: Final = Rule(
     ),
     rewrite=lambda facts, hit: Rewrite(
         recipe="Remove prints. For small arguments use libdevice.fast_sinf and fast_cosf, or reduce the range "
-        "yourself.",
+        "yourself. Their error is absolute, some 2**-21: near its zeros a sine is its reduced argument.",
         no_diff="the accuracy that is needed is not known",
     ),
     predicts=lambda facts, hit: [
@@ -244,7 +260,7 @@ R5: Final = Rule(
         )
     ],
     falsified_by="The launch is limited by memory: the instructions are hidden.",
-    risks=("the fast functions are inaccurate for large arguments",),
+    risks=("the fast functions are inaccurate for large arguments, and relatively near zero",),
     explains_here=frozenset({"I4"}),
 )
 R7: Final = Rule(
@@ -256,7 +272,8 @@ R7: Final = Rule(
     weight=44,
     detect=_unrolled,
     explain=lambda facts, hit: (
-        "tl.static_range is unrolled before any pass runs; code beyond the instruction cache is fetched."
+        "tl.static_range is unrolled before any pass runs; code beyond the instruction cache is fetched, and ptxas "
+        "moves the loads of many steps ahead, more than there are registers for."
     ),
     rewrite=lambda facts, hit: Rewrite(
         recipe="Use tl.range, with num_stages where its loads may be copied ahead.",
@@ -265,7 +282,8 @@ R7: Final = Rule(
     predicts=lambda facts, hit: [
         Prediction(fact="launch.loops", now=facts.launch.loops if facts.launch else None, expected="rises")
     ],
-    falsified_by="The profile shows no waiting for instructions (stall `no_instruction`).",
+    falsified_by="Nothing spills, and the profile shows no waiting for instructions (stall `no_instruction`).",
+    explains=frozenset({"R1"}),
 )
 R3: Final = Rule(
     id="R3",

@@ -15,6 +15,8 @@ _BETTER_NAMED: Final = frozenset(
     {"small_grid", "tail", "imbalance", "tiny_block", "spills", "uncoalesced_loads", "uncoalesced_stores"}
 )
 """Causes that say more of what a launch waits for than that it waits."""
+_SAID_BY_CAUSE: Final = frozenset({"spills", "uncoalesced_loads", "uncoalesced_stores"})
+"""Causes that move bytes in vain, each with a finding of its own."""
 _LEAST: Final = 2
 """Passes that a row which does not fit into registers takes: one for its sum, one for its results."""
 
@@ -77,7 +79,8 @@ def _read_again(facts: Facts) -> list[Hit]:
     loaded = {site.line for site in (facts.lines.ttgir if facts.lines else ()) if site.kind == "load" and site.in_loop}
     if len(row) < _LEAST or any(access.line not in loaded for access in row):
         dots = facts.source.named("dot", "dot_scaled") if facts.source is not None else []
-        return [Hit(tuple(told), subject=("0",))] if told and not dots else []
+        said = not _SAID_BY_CAUSE.isdisjoint(each.id for each in facts.causes)
+        return [Hit(tuple(told), subject=("0",))] if told and not dots and not said else []
     told.append(seen(Level.SOURCE, f"{len(row)} loops load the same elements of `{row[0].pointer}`", row[1].line))
     last = row[-1].place.loops[-1]
     stores = any(
@@ -106,6 +109,8 @@ def _late(facts: Facts) -> list[Hit]:
 
 def _scattered(facts: Facts, kind: str) -> list[Hit]:
     found = caused(facts, f"uncoalesced_{kind}s")
+    if facts.floor is not None and facts.floor.reached and caused(facts, "extra_traffic") is None:
+        return []  # device memory moves nothing in vain: what a sector has besides, L1 or L2 keeps for its neighbours
     return [] if found is None else [Hit((measured(found, f"{kind}_bytes_per_sector"),), line_of(found))]
 
 

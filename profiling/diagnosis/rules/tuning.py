@@ -17,6 +17,8 @@ from ..source.syntax import calls, language
 _SOURCE: Final[frozenset[Need]] = frozenset({"source"})
 _SMALL_BLOCK: Final = 32
 """Own: a warp's width; no block of a tuned kernel is smaller."""
+_VECTOR_BYTES: Final = 16
+"""The most that a thread moves at once."""
 _MANY: Final = 8
 """Own: from so many configurations on, tuning again costs a second and more: each is compiled and run for 0.1 s."""
 _ENOUGH_STAGES: Final = 3
@@ -175,7 +177,7 @@ def _missing(name: str, tried: list[int]) -> list[int]:
 
 def _untuned(facts: Facts) -> list[Hit]:
     function = facts.source.function if facts.source is not None else None
-    if function is None or function.autotuned:
+    if function is None or function.autotuned or _fills_threads(facts):
         return []
     arguments = function.node.args.args
     defaults = function.node.args.defaults
@@ -187,6 +189,19 @@ def _untuned(facts: Facts) -> list[Hit]:
             told = f"{argument.arg} stays at its default of {size}, and nothing tunes the kernel"
             return [Hit((seen(Level.SOURCE, told, argument.lineno),), argument.lineno)]
     return []
+
+
+def _fills_threads(facts: Facts) -> bool:
+    """Whether the tile is large, however short one of its sides: each thread has something to move at its widest.
+
+    On an H200 a sum of columns by tiles of 64x32, a default, took 43.3 us, and by 64x128 62.1: a quarter of the blocks
+    was left.
+    """
+    launch = facts.launch
+    if launch is None or launch.elements_per_program_max is None or launch.element_bytes is None:
+        return False
+    threads = launch.num_warps * facts.target.limits.warp_threads
+    return launch.elements_per_program_max * launch.element_bytes >= threads * _VECTOR_BYTES
 
 
 def _rule(

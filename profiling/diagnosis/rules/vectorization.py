@@ -167,7 +167,7 @@ V1: Final = Rule(
     predicts=_wider,
     falsified_by=_FALSIFIED,
     risks=("rounding an argument that is not divisible moves the wrong elements: assert it on the host",),
-    explains=_VANISHING,
+    explains=_VANISHING | _SCATTERED,
     explains_here=frozenset({"V2"}),
 )
 V2: Final = Rule(
@@ -205,7 +205,7 @@ V3: Final = Rule(
     ),
     predicts=_wider,
     falsified_by=_FALSIFIED,
-    explains=_VANISHING,
+    explains=_VANISHING | _SCATTERED,
 )
 V4: Final = Rule(
     id="V4",

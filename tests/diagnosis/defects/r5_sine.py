@@ -50,7 +50,9 @@ EDITS = [
     [
         "    y = tl.sin(x)\n",
         "    turns = tl.floor(x * 0.15915494309189535 + 0.5)\n"
-        "    y = libdevice.fast_sinf((x - turns * 6.28125) - turns * 0.0019353071795864769)\n",
+        "    x = (x - turns * 6.28125) - turns * 0.0019353071795864769\n"
+        "    # Its error is absolute, some 2^-21: near zero a sine is its argument.\n"
+        "    y = tl.where(tl.abs(x) < 0.01, x, libdevice.fast_sinf(x))\n",
     ],
     [
         "import triton.language as tl\n",

@@ -1,6 +1,6 @@
 # pyright: basic, reportArgumentType=false, reportOptionalMemberAccess=false, reportCallIssue=false, reportIndexIssue=false
 # (Triton's own types don't pass the strict mode.)
-"""A sum over 64 steps in an unrolled loop."""
+"""A sum of activations over 64 steps in an unrolled loop: its loads are moved ahead, and spilled."""
 
 import torch
 import triton
@@ -8,29 +8,31 @@ import triton.language as tl
 
 
 @triton.jit
-def step_sum_kernel(x_ptr, y_ptr, n, STEPS: tl.constexpr, BLOCK: tl.constexpr):
-    """`x`: (STEPS, n) fp16, n a multiple of BLOCK; `y`: (n,), the sum over steps."""
+def gelu_sum_kernel(x_ptr, y_ptr, n, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """`x`: (STEPS, n) fp16, n a multiple of BLOCK; `y`: (n,), the sum of GELU over steps."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for step in tl.static_range(STEPS):
-        total += tl.load(x_ptr + step * n + at).to(tl.float32)
+        x = tl.load(x_ptr + step * n + at).to(tl.float32)
+        inner = x * (0.7978845608 + 0.0356774081 * x * x)
+        total += x / (1.0 + tl.exp2(-2.885390082 * inner))
     tl.store(y_ptr + at, total.to(tl.float16))
 
 
-def step_sum(x):
-    """`x`: (steps, n) fp16, contiguous. Returns its sum over steps, fp16."""
+def gelu_sum(x):
+    """`x`: (steps, n) fp16, contiguous. Returns the sum over steps of its GELU (by tanh), fp16."""
     steps, n = x.shape
     y = torch.empty(n, dtype=x.dtype, device=x.device)
-    step_sum_kernel[(n // 1024,)](x, y, n, steps, 1024, num_warps=4)
+    gelu_sum_kernel[(n // 1024,)](x, y, n, steps, 1024, num_warps=4)
     return y
 
 
-ENTRY = "step_sum"
+ENTRY = "gelu_sum"
 CASES = {
     "large": {"steps": 64, "n": 1 << 20},
-    "small": {"steps": 64, "n": 2048, "small": True},
+    "small": {"steps": 64, "n": 4096, "small": True},
 }
-TOLERANCE = {"float16": {"rtol": 2e-3, "atol": 1e-3}}
+TOLERANCE = {"float16": {"rtol": 2e-3, "atol": 1e-2}}
 
 
 def make_inputs(steps, n, device):
@@ -39,11 +41,11 @@ def make_inputs(steps, n, device):
 
 def reference(*given):
     (x,) = given
-    return x.float().sum(0).to(x.dtype)
+    return torch.nn.functional.gelu(x.float(), approximate="tanh").sum(0).to(x.dtype)
 
 
 def work(steps, n):
-    return {"bytes": 2 * n * (steps + 1), "flops": n * steps}
+    return {"bytes": 2 * n * (steps + 1), "flops": 8 * n * steps}
 
 
 DEFECT = {"id": "R7", "mark": "tl.static_range(STEPS)"}
