@@ -83,4 +83,13 @@ class RefineCandidate(Wire):
     """Ideas tried so far, each with its outcome."""
 
 
-Context = GenerateTests | OptimizeKernel | RemediateFailure | JudgeCandidate | RefineCandidate
+class Parametrize(Wire):
+    """Expose a kernel's knobs, so that a search can set them."""
+
+    kernel: Text
+    """Path of the kernel file, or its source text."""
+    task: OptionalText = None
+    """Path of the task file; where left out, writing one comes first."""
+
+
+Context = GenerateTests | OptimizeKernel | RemediateFailure | JudgeCandidate | RefineCandidate | Parametrize

@@ -10,6 +10,7 @@ from .contexts import (
     GenerateTests,
     JudgeCandidate,
     OptimizeKernel,
+    Parametrize,
     RefineCandidate,
     RemediateFailure,
 )
@@ -66,6 +67,13 @@ PROMPTS = (
         description="Choose the next edit from compile facts and a profile, with a prediction that can fail.",
         context=RefineCandidate,
         template="refine_candidate.md",
+    ),
+    PromptDescription(
+        name="parametrize",
+        title="Expose a kernel's knobs",
+        description="Turn a kernel's numbers into constexpr parameters at the same code, for tune_kernel to search.",
+        context=Parametrize,
+        template="parametrize.md",
     ),
 )
 

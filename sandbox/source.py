@@ -21,8 +21,8 @@ class Source(NamedTuple):
     """The folder that the file's own imports are resolved in; None for source text."""
 
 
-def read_source(given: str, what: str) -> Source:
-    """Read ``given``: a text with a newline is source, anything else is a path.
+def read_source(given: str | Source, what: str) -> Source:
+    """Read ``given``: a text with a newline is source, anything else is a path; what has been read stays as it is.
 
     Args:
         given: source text or path (relative ones count from the current folder, ``~`` is expanded).
@@ -31,6 +31,8 @@ def read_source(given: str, what: str) -> Source:
     Raises:
         Stopped: ``rejected``, with what was wrong and what is allowed.
     """
+    if isinstance(given, Source):
+        return given
     if "\n" in given:
         _check_text(given, what, INLINE)
         return Source(given, INLINE, None)

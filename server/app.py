@@ -2,7 +2,7 @@
 
 import contextlib
 import difflib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Annotated, Any, Final
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -12,8 +12,12 @@ from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequ
 from pydantic import Field, ValidationError
 
 from .. import __version__
-from . import prompt_registry, resources
+from . import prompt_registry, resources, run_tools, tune_tools
 from .results import respond
+from .runs.evaluation import ToolEvaluator
+from .runs.evaluator import Evaluator
+from .runs.machine import Machine
+from .runs.store import Store
 from .services import Services
 from .settings import Settings
 from .tools import (
@@ -25,6 +29,7 @@ from .tools import (
     hardware_spec,
     profile_ncu,
     profile_report,
+    recall_lessons,
     run_correctness,
 )
 from .tools.parameters import (
@@ -57,15 +62,19 @@ Makes Triton kernels faster with evidence. The loop:
 1. hardware_spec: what is optimized for, and what works here (without a GPU: compile facts and the interpreter).
 2. A task file says how the kernel is called: ENTRY, CASES, make_inputs, reference, TOLERANCE, work. The prompt \
 generate_tests explains how to write one. Never weaken it later.
-3. compile_kernel on the baseline: registers, spills, occupancy, tensor cores, access widths, and ranked observations.
-4. benchmark the baseline, and diagnose_kernel: why it is slow, by line, and which edit helps; profile_ncu for counters.
-5. One idea at a time. Write a candidate with the same entry and signature; predict what will change.
-6. diagnose_kernel(baseline, verify_with=candidate): did the compiler do it? Or compile_kernel: equal code_hash means \
-that nothing changed.
-7. run_correctness: wrong or failing candidates are mended with problem.line, likely_cause and likely_fix, or dropped.
-8. benchmark the candidate against the baseline: believe comparison (faster, slower, same, ambiguous), not ratio alone.
-9. Keep it only if faster. Stop after 8 rounds, at the speed of light, or when two ideas in a row gain nothing.
-Every result has kind, summary and next_step; anything but kind ok carries problem."""
+3. start_optimization(kernel, task): freezes both, measures the baseline, and tells run_id, the headroom, why it is \
+slow by line (findings) and what to change first (hints). recall_lessons: what earlier runs taught about a finding.
+4. One idea at a time: write a candidate with the same entry and signature. diagnose_kernel(baseline, \
+verify_with=candidate) or compile_kernel(compare=...) tells in a second, without the GPU, whether the compiler did it.
+5. submit_candidate(run_id, kernel, strategy, parent): checked, timed against baseline and best so far, judged: \
+verdict accept, continue or finish, with reasons and hints. A failing one carries problem: mend it or drop the idea.
+6. kind running: the call goes on; follow next_step with get_run(run_id, attempt, wait_s). get_run(run_id) shows the \
+lineage and which attempt to go on from; get_run() lists runs, also of earlier sessions: any can be gone on with.
+7. Tile sizes, warps and stages are not searched by hand: tune_kernel does, within seconds that you give it.
+8. Go on until the verdict is finish, and report the best attempt's ratio with its interval. Never claim more.
+9. Single looks, without a run: run_correctness (is it right?), benchmark (believe comparison, not ratio alone), \
+profile_ncu (counters by line), diagnose_kernel (why slow, which edit). Without a GPU nothing is timed or accepted.
+Every result has kind, summary and next_step; anything but kind ok and running carries problem."""
 
 TOLERATED_ARGUMENTS: Final = frozenset({"wait_for_previous"})
 """Gemini CLI adds this one to every tool's schema and sends it along."""
@@ -123,14 +132,27 @@ def _unknown(given: str, known: Iterable[str]) -> str:
     return f"{given!r}." + (f" Did you mean {near[0]!r}?" if near else "")
 
 
-def build_server(settings: Settings) -> MCPServer[Any]:
-    """A server with all tools, prompts and resources; no worker is started before the first call."""
+def build_server(settings: Settings, evaluator: Callable[[Services], Evaluator] = ToolEvaluator) -> MCPServer[Any]:
+    """A server with all tools, prompts and resources; no worker is started before the first call.
+
+    Args:
+        settings: of this process.
+        evaluator: what measures the candidates of runs.
+    """
     services = Services(settings)
+    machine = Machine(Store(settings.state_dir / "runs"), evaluator(services), turn=lambda: services.evaluations)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncGenerator[Services]:
-        async with services:
+        async with services, machine:
             yield services
+
+    async def here() -> recall_lessons.Here:
+        # Without a GPU no worker is started to find out which Triton there is.
+        environment = await services.environment() if await services.has_gpu() else None
+        gpu = None if environment is None else environment.gpu
+        triton = None if environment is None else environment.triton
+        return recall_lessons.Here(None if gpu is None else gpu.name, triton)
 
     server = ToolServer(
         NAME,
@@ -141,6 +163,8 @@ def build_server(settings: Settings) -> MCPServer[Any]:
         lifespan=lifespan,
     )
     _register_tools(server, services)
+    run_tools.register(server, machine, here, _progress)
+    tune_tools.register(server, services, _progress)
     prompt_registry.register(server)
     resources.register(server, services)
     return server

@@ -1,4 +1,4 @@
-"""The command line: no subcommand serves MCP over stdio; doctor, demo and call work from a shell or a script."""
+"""The command line: no subcommand serves MCP over stdio; the others work from a shell or a script."""
 
 import argparse
 import gc
@@ -7,20 +7,29 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
 from .. import __version__
 from ..sandbox.executors.end import abandon
+from .runs_arguments import add_commands
 from .settings import Settings, from_environment
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+    from mcp_types import CallToolResult
 
 OK: Final = 0
 FAILED: Final = 1
 MISUSE: Final = 2
+
+BEGIN_JOBS: Final = frozenset({"start_optimization", "submit_candidate"})
+"""Tools whose work goes on behind their answer."""
+POLL_S: Final = 30
 
 EPILOG: Final = """\
 examples:
@@ -28,6 +37,9 @@ examples:
   tritonforge-mcp doctor               what works on this machine, and why not
   tritonforge-mcp demo                 the loop on one small kernel, without a GPU too
   tritonforge-mcp call compile_kernel --kernel k.py --task t.py --target h100 --json
+  tritonforge-mcp runs list            optimization runs that are kept here
+  tritonforge-mcp runs export RUN      the best kernel of a run, with a patch and a record
+  tritonforge-mcp verify DIR           check such an export on this machine
 """
 
 
@@ -65,6 +77,10 @@ def run(arguments: Sequence[str]) -> int:
             from .demo import demo
 
             return anyio.run(demo, settings)
+        case "runs" | "lessons" | "verify":
+            from .runs_cli import run_command
+
+            return run_command(settings, known, say=print, tell=_tell)
         case _:
             return _call(settings, known.tool, rest, known.json)
 
@@ -159,9 +175,11 @@ def _parser() -> argparse.ArgumentParser:
     call.add_argument(
         "tool",
         metavar="TOOL",
-        help="hardware_spec, compile_kernel, diagnose_kernel, run_correctness, benchmark, profile_ncu",
+        help="hardware_spec, compile_kernel, diagnose_kernel, run_correctness, benchmark, profile_ncu, "
+        "start_optimization, submit_candidate, get_run, recall_lessons, tune_kernel",
     )
     call.add_argument("--json", action="store_true", help="print exactly the structured result")
+    add_commands(commands, shared)
     return parser
 
 
@@ -200,7 +218,7 @@ def _call(settings: Settings, tool: str, rest: list[str], as_json: bool) -> int:
                 arguments = parse_arguments(rest, tools[tool].input_schema)
             except ValueError as error:
                 return _misuse(str(error))
-            result = await client.call_tool(tool, arguments)
+            result = await (finished if tool in BEGIN_JOBS else Client.call_tool)(client, tool, arguments)
             text = "\n".join(str(getattr(block, "text", "")) for block in result.content)
             if result.is_error:
                 return _misuse(text)
@@ -209,6 +227,33 @@ def _call(settings: Settings, tool: str, rest: list[str], as_json: bool) -> int:
             return OK if structured["kind"] == "ok" else FAILED
 
     return anyio.run(call)
+
+
+async def finished(client: "Client", tool: str, arguments: dict[str, Any]) -> "CallToolResult":
+    """What a tool says that begins a job, once the job is over: with this process it would end."""
+    from .tools.parameters import WAIT_LIMIT_S
+
+    told = ""
+
+    async def watch(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal told
+        if message and message != told:
+            told = message
+            _tell(message)
+
+    # As long as it is allowed to: its own answer says more than get_run's.
+    result = await client.call_tool(tool, {"wait_s": WAIT_LIMIT_S, **arguments}, progress_callback=watch)
+    first: dict[str, Any] = result.structured_content or {}
+    while not result.is_error and result.structured_content["kind"] == "running":
+        again = {"run_id": first["run_id"], "attempt": first.get("attempt") or 0, "wait_s": POLL_S}
+        result = await client.call_tool("get_run", again, progress_callback=watch)
+    return result
+
+
+NUMBERS: Final[dict[str, tuple[Callable[[str], float], str]]] = {
+    "integer": (int, "whole number"),
+    "number": (float, "number"),
+}
 
 
 def parse_arguments(rest: Sequence[str], schema: dict[str, Any]) -> dict[str, Any]:
@@ -242,11 +287,12 @@ def parse_arguments(rest: Sequence[str], schema: dict[str, Any]) -> dict[str, An
             arguments.setdefault(name, []).extend(part for part in value.split(",") if part)
         elif name in arguments:
             raise ValueError(f"--{key} is given twice")
-        elif "integer" in kinds:
+        elif kinds & NUMBERS.keys():
+            kind, words_for_it = NUMBERS["integer" if "integer" in kinds else "number"]
             try:
-                arguments[name] = int(value)
+                arguments[name] = kind(value)
             except ValueError:
-                raise ValueError(f"--{key} must be a whole number, not {value!r}") from None
+                raise ValueError(f"--{key} must be a {words_for_it}, not {value!r}") from None
         else:
             arguments[name] = value
     missing = [name for name in schema.get("required", []) if name not in arguments]
@@ -261,5 +307,10 @@ def _types(schema: dict[str, Any]) -> set[str]:
 
 
 def _misuse(message: str) -> int:
-    print(f"tritonforge-mcp: {message}", file=sys.stderr)
+    _tell(message)
     return MISUSE
+
+
+def _tell(message: str) -> None:
+    """Standard output holds results only."""
+    print(f"tritonforge-mcp: {message}", file=sys.stderr, flush=True)

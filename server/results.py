@@ -24,7 +24,7 @@ class Result(Wire):
     """What all results have in common."""
 
     kind: Kind
-    """How it ended; anything but `ok` comes with `problem`."""
+    """How it ended; anything but `ok` and `running` comes with `problem`."""
     summary: str
     """The essentials in a few lines."""
     next_step: str | None = None
@@ -33,6 +33,10 @@ class Result(Wire):
     """Why it did not end in `ok`: stage, message, place, likely cause and fix."""
     artifacts: list[str] = []
     """Resource URIs of files too large for a result."""
+
+    def in_words(self) -> str:
+        """What the text begins with: more than the summary where that does not tell all that the fields do."""
+        return self.summary
 
 
 R = TypeVar("R", bound=Result)
@@ -69,7 +73,7 @@ def ended(model: type[R], kind: Kind, problem: Problem) -> R:
     """A result that carries only its outcome, in bounds and printable whatever a kernel or a caller put into it."""
     problem = problem.model_copy(
         update={
-            name: _readable(value, limit)
+            name: readable(value, limit)
             for name, limit in PROBLEM_LIMITS.items()
             if (value := getattr(problem, name)) is not None
         }
@@ -83,15 +87,15 @@ def ended(model: type[R], kind: Kind, problem: Problem) -> R:
     )
 
 
-def _readable(value: str, limit: int) -> str:
-    """Lines of printable characters; a terminal, or a model, may take others for more than text."""
+def readable(value: str, limit: int) -> str:
+    """Lines of printable characters, cut; a terminal, or a model, may take others for more than text."""
     shown = "".join(character if character.isprintable() or character in "\n\t" else "?" for character in value[:limit])
     return shown + " [cut]" if len(value) > limit else shown
 
 
 def text(result: Result) -> str:
     """The same facts as the structured content, for a reader."""
-    parts = [result.summary]
+    parts = [result.in_words()]
     problem = result.problem
     if problem is not None:
         if problem.message not in result.summary:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
@@ -74,7 +73,7 @@ def _told(text: str) -> list[str]:
 
 
 class Enough(Exception):
-    """Raised where Triton's passes are through: what comes then, LLVM and the assembler, takes longest and is silent."""
+    """Raised where Triton's passes are through: LLVM and the assembler, which come then, take longest, in silence."""
 
 
 class _Beyond:

@@ -24,7 +24,7 @@ from ...sandbox.errors import Stopped, rejected
 from ...sandbox.facts import Audit
 from ...sandbox.nvml import NvmlUnavailable
 from ...sandbox.outcome import Kind, Problem
-from ...sandbox.source import read_source
+from ...sandbox.source import Source, read_source
 from ...sandbox.task import Task
 from ...sandbox.workers import KernelWorker, TaskWorker, gpu_worker, task_worker
 from ..audits import sound_audit
@@ -62,9 +62,9 @@ async def benchmark(
     services: Services,
     progress: Progress,
     *,
-    kernel: str,
-    task: str,
-    baseline: str | None = None,
+    kernel: str | Source,
+    task: str | Source,
+    baseline: str | Source | None = None,
     cases: list[str] | None = None,
     against: list[Reference] | None = None,
     cache: Literal["cold", "warm"] = "cold",

@@ -303,10 +303,19 @@ class _Climb:
             self._choose(capture, None)
 
     def _same(self, capture: Capture, profile: LaunchProfile) -> CapturedLaunch | None:
-        """The captured launch that was measured: the entry's own before those that its autotuner tries."""
-        for launch in sorted(capture.launches, key=lambda launch: launch.tuning):
-            if profile.kernel not in (launch.kernel, launch.symbol) or launch.grid != profile.grid:
-                continue
+        """The captured launch that was measured: the entry's own before those that its autotuner tries.
+
+        Of several, the one with as many registers; of one, whatever it has: the profiler counts what the driver gives a
+        thread, which may be more than the code asks for.
+        """
+        alike = [
+            launch
+            for launch in sorted(capture.launches, key=lambda launch: launch.tuning)
+            if profile.kernel in (launch.kernel, launch.symbol) and launch.grid == profile.grid
+        ]
+        if len(alike) == 1:
+            return alike[0]
+        for launch in alike:
             facts = self._backend.facts(capture, launch, self._asked.goal)
             if profile.registers is None or facts.registers is None or facts.registers == profile.registers:
                 return launch

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final, Literal
 
 import anyio
@@ -13,6 +13,7 @@ from ...profiling.diagnosis.engine import diagnose
 from ...profiling.diagnosis.facts import Facts, value
 from ...profiling.diagnosis.model import Diagnosis, Finding, Level, Scalar
 from ...profiling.diagnosis.probes import ProbeName
+from ...profiling.hardware.model import Target
 from ...profiling.ncu.levels import LEVELS
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
@@ -93,14 +94,14 @@ async def diagnose_kernel(
     if task_source is None and probes is not None:
         raise rejected("task", "probes time calls of a task's entry, and no task is given", fix="Give the task too.")
     goal = await services.target(target)
-    if goal.limits.vendor != "nvidia" or goal.capability != HOPPER:
+    if not known(goal):
         message = f"the catalogue of causes is that of NVIDIA Hopper (sm_90); the target is {goal.name}"
         fix = "Give target='h100' or 'h200', or use compile_kernel and profile_ncu, which know other GPUs."
         raise Stopped(Kind.UNSUPPORTED, Problem(stage="target", message=message, likely_fix=fix))
     await services.artifacts.prepare()
     spec, chosen = await _chosen(services, task_source, case)
     asked = Asked(goal, task_source, spec, chosen, depth)
-    measure, unmeasured = await _measure(services, asked, kernel_source, named_target=target)
+    measure, unmeasured = await how_profiled(services, asked, kernel_source, named_target=target)
     await progress(0, 1, f"diagnosing case {chosen}")
     ladder = await climb(services, asked, kernel_source, measure, unmeasured)
     result = DiagnosisResult(
@@ -114,7 +115,7 @@ async def diagnose_kernel(
         launches=[launch_of(found, first=number == 0) for number, found in enumerate(ladder.launches)],
         launches_omitted=ladder.left_out,
         notes=[*ladder.notes, *(ladder.data.notes if ladder.data is not None else [])],
-        artifacts=[await _artifact(services, ladder)],
+        artifacts=[await artifact(services, ladder)],
     )
     if other is not None:
         await progress(1, 2, f"compiling {other.shown_as}")
@@ -146,6 +147,11 @@ async def diagnose_kernel(
     return told.model_copy(update={"summary": summary(told, ladder)})
 
 
+def known(goal: Target) -> bool:
+    """Whether the catalogue of causes is that of a target."""
+    return goal.limits.vendor == "nvidia" and goal.capability == HOPPER
+
+
 async def _chosen(services: Services, task: Source | None, case: str | None) -> tuple[Task | None, str]:
     if task is None:
         return None, FILE
@@ -154,7 +160,7 @@ async def _chosen(services: Services, task: Source | None, case: str | None) -> 
     return spec, heaviest(spec) if case is None else spec.select([case])[0]
 
 
-async def _measure(
+async def how_profiled(
     services: Services, asked: Asked, kernel: Source, *, named_target: str | None
 ) -> tuple[Measure | None, str | None]:
     """How the call is profiled, or why it isn't.
@@ -187,7 +193,8 @@ async def _gpu(services: Services) -> str | None:
     return None if facts is None else facts.name
 
 
-async def _artifact(services: Services, ladder: Ladder) -> str:
+async def artifact(services: Services, ladder: Ladder) -> str:
+    """Keep everything that is known of the launches; its URI."""
     everything = {
         "case": ladder.case,
         "launches": [
@@ -205,6 +212,7 @@ def _facts(facts: Facts) -> dict[str, object]:
         "causes": [cause.model_dump(mode="json") for cause in facts.causes],
         "hotspots": [spot.model_dump(mode="json") for spot in facts.hotspots],
         "floor": None if facts.floor is None else facts.floor._asdict(),
+        "call": None if facts.call is None else asdict(facts.call),
     }
 
 

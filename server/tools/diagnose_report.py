@@ -110,7 +110,7 @@ class LaunchDiagnosis(Wire):
     more: list[Brief]
     """Further ones."""
     hypotheses: list[Brief]
-    """What only the source suggests: check before acting."""
+    """What only the source suggests, or what has not been seen to pay: check before acting."""
     unknown: list[str]
     """What was not looked at, and what that leaves open."""
 

@@ -135,3 +135,120 @@ Probes = Annotated[
         max_length=6,
     ),
 ]
+
+HiddenCases = Annotated[
+    str | None,
+    Field(
+        description="A Python file, or source, that defines HIDDEN_CASES, written like CASES: judged before a "
+        "candidate is accepted, kept by the server, shown to nobody. Default: none, the task's own HIDDEN_CASES, "
+        "else neighbours of the visible shapes."
+    ),
+]
+Attempts = Annotated[int, Field(ge=1, le=1000, description="Candidates that may be evaluated, 1 to 1000. Default: 8.")]
+WallTime = Annotated[
+    float | None,
+    Field(
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds, above 0, since its start after which the run ends. Default: none.",
+    ),
+]
+TargetPct = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Share of the speed of light, in percent, above 0 and up to 100, at which the run has reached its "
+        "target. Default: 95.",
+    ),
+]
+TargetRatio = Annotated[
+    float | None,
+    Field(
+        gt=1,
+        allow_inf_nan=False,
+        description="Baseline time over the best attempt's, above 1, at which the run has reached its target. "
+        "Default: none.",
+    ),
+]
+FailedCount = Annotated[
+    bool, Field(description="Whether candidates that fail cost an attempt; duplicates never do. Default: true.")
+]
+CaseRegression = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Percent of time that one case may lose against the best attempt so far, 0 to 100, beyond its "
+        "interval. Default: 1.",
+    ),
+]
+WAIT_LIMIT_S = 600.0
+WaitS = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=WAIT_LIMIT_S,
+        allow_inf_nan=False,
+        description="Seconds to wait for the answer, 0 to 600; after that the kind is 'running' and next_step says how "
+        "to go on. Default: 45.",
+    ),
+]
+PollS = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=WAIT_LIMIT_S,
+        allow_inf_nan=False,
+        description="Seconds to wait until the attempt (without attempt: whatever is being evaluated) is over, 0 to "
+        "600. Default: 0.",
+    ),
+]
+RunId = Annotated[str, Field(description="Id of the run, as start_optimization and get_run tell it.")]
+OptionalRunId = Annotated[
+    str | None, Field(description="Id of the run, as start_optimization tells it. Default: none, the runs are listed.")
+]
+Strategy = Annotated[
+    str,
+    Field(
+        description="What was changed and why it should help, in one or two sentences; the first 500 characters are "
+        "kept, and become the run's memory."
+    ),
+]
+Parent = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        lt=2**31,
+        description="Number of the attempt that the candidate was made from, from 0 on, which is the baseline. "
+        "Default: the best attempt so far.",
+    ),
+]
+AttemptNumber = Annotated[
+    int | None,
+    Field(ge=0, lt=2**31, description="Number of an attempt, for its full answer; 0 is the baseline. Default: none."),
+]
+CancelAttempt = Annotated[bool, Field(description="End the evaluation of that attempt. Default: false.")]
+EndRun = Annotated[
+    bool, Field(description="End the run: it takes no more candidates, and its lessons are kept. Default: false.")
+]
+RunDetail = Annotated[
+    bool,
+    Field(
+        description="Tell all: up to 100 attempts; of one attempt also its source text, all cases and findings. "
+        "Default: false."
+    ),
+]
+FindingId = Annotated[
+    str | None,
+    Field(
+        description="Only lessons about this finding of diagnose_kernel's catalogue, such as 'V1'. Default: all.",
+    ),
+]
+LessonKernel = Annotated[
+    str | None,
+    Field(description="Only lessons seen with this kernel: its title, or a word of it. Default: all."),
+]
+LessonLimit = Annotated[int, Field(ge=1, le=50, description="Lessons at most, 1 to 50. Default: 10.")]

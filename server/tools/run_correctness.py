@@ -80,9 +80,9 @@ async def run_correctness(
     services: Services,
     progress: Progress,
     *,
-    kernel: str,
-    task: str,
-    baseline: str | None = None,
+    kernel: str | Source,
+    task: str | Source,
+    baseline: str | Source | None = None,
     cases: list[str] | None = None,
     seeds: int = DEFAULT_SEEDS,
     sanitized: bool = False,
@@ -119,7 +119,7 @@ async def run_correctness(
                     file=sources.task.shown_as,
                     fix="Add `def reference(*inputs): ...` to the task.",
                 )
-            chosen, smaller = await _choose(spec, tasks, cases, on_gpu)
+            chosen, smaller = await choose(spec, tasks, cases, on_gpu)
             told = None if sanitized else answer
             result: CorrectnessResult | None = None
             failure: Stopped | None = None
@@ -289,7 +289,7 @@ async def _baseline_worker(
         yield worker
 
 
-async def _choose(
+async def choose(
     spec: Task, tasks: TaskWorker, cases: list[str] | None, on_gpu: bool
 ) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """The cases to run, and the parameters of those that were made smaller for the interpreter."""

@@ -19,8 +19,15 @@ from tritonforge.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
-TOOLS = ["hardware_spec", "compile_kernel", "diagnose_kernel", "run_correctness", "benchmark", "profile_ncu"]
-PROMPTS = ["optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate"]
+TOOLS = [
+    "hardware_spec", "compile_kernel", "diagnose_kernel", "run_correctness", "benchmark", "profile_ncu",
+    "start_optimization", "submit_candidate", "get_run", "recall_lessons", "tune_kernel",
+]  # fmt: skip
+READ_ONLY = {"hardware_spec", "recall_lessons"}
+PROMPTS = [
+    "optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate",
+    "parametrize",
+]  # fmt: skip
 DESCRIPTION_LIMIT = 4000
 """Claude Code cuts instructions and descriptions at 4,096 characters."""
 KERNEL, TASK = Path(SIN["kernel"]).read_text(), Path(SIN["task"]).read_text()
@@ -36,6 +43,11 @@ REJECTED = {
     "a huge source": ("profile_ncu", {**SIN, "task": "#\n" * 600_000}),
     "a NUL byte": ("profile_ncu", {**SIN, "kernel": "x = 1\n\0"}),
     "a huge target": ("compile_kernel", {**SIN, "target": "h" * 100_000}),
+    "a run that is not there": ("get_run", {"run_id": "sin-000000"}),
+    "a run of another script": ("submit_candidate", {"run_id": "цель 💥 \u202e", "kernel": "x = 1\n", "strategy": "s"}),
+    "a huge run id": ("submit_candidate", {"run_id": "r" * 100_000, "kernel": "x = 1\n", "strategy": "s"}),
+    "an attempt of no run": ("get_run", {"attempt": 1}),
+    "hidden cases that are missing": ("start_optimization", {**SIN, "hidden_cases": "hiden.py"}),
     "a target in another script": ("compile_kernel", {**SIN, "target": "цель 💥 \u202e"}),
 }
 
@@ -77,7 +89,7 @@ async def test_the_tools_are_listed_with_all_that_a_client_shows(client: Client)
     for tool in tools.values():
         assert tool.title
         assert tool.annotations is not None
-        assert tool.annotations.read_only_hint is (tool.name == "hardware_spec")
+        assert tool.annotations.read_only_hint is (tool.name in READ_ONLY)
         assert tool.annotations.destructive_hint is False
         properties: dict[str, dict[str, Any]] = tool.input_schema["properties"]
         assert all(argument["description"] for argument in properties.values())

@@ -250,7 +250,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, launch: LaunchProfile, **more: Any
     async def gpu(_: object) -> str:
         return "NVIDIA H200"
 
-    monkeypatch.setattr(diagnose_kernel, "_measure", found)
+    monkeypatch.setattr(diagnose_kernel, "how_profiled", found)
     monkeypatch.setattr(diagnose_kernel, "_gpu", gpu)
 
 

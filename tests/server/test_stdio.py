@@ -16,8 +16,14 @@ import pytest
 from tests.server.conftest import DEADLINE_S, SIN, descendants, left_in, wait_for_end, without_gpu, without_sandbox
 from tritonforge import __version__
 
-TOOLS: Final = ["hardware_spec", "compile_kernel", "diagnose_kernel", "run_correctness", "benchmark", "profile_ncu"]
-PROMPTS: Final = ["optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate"]
+TOOLS: Final = [
+    "hardware_spec", "compile_kernel", "diagnose_kernel", "run_correctness", "benchmark", "profile_ncu",
+    "start_optimization", "submit_candidate", "get_run", "recall_lessons", "tune_kernel",
+]  # fmt: skip
+PROMPTS: Final = [
+    "optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate",
+    "parametrize",
+]  # fmt: skip
 
 PRINTING: Final = """
 import os
@@ -200,7 +206,7 @@ def test_a_client_is_greeted_and_finds_all_tools_and_prompts(start: Starter) -> 
         assert tool["description"]
         assert tool["inputSchema"]["type"] == "object"
         assert {"kind", "summary", "next_step", "problem", "artifacts"} <= set(tool["outputSchema"]["properties"])
-        assert tool["annotations"]["readOnlyHint"] is (tool["name"] == "hardware_spec")
+        assert tool["annotations"]["readOnlyHint"] is (tool["name"] in {"hardware_spec", "recall_lessons"})
         assert tool["annotations"]["destructiveHint"] is False
     prompts = server.request("prompts/list")["prompts"]
     assert [prompt["name"] for prompt in prompts] == PROMPTS

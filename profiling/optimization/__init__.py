@@ -1,0 +1,1 @@
+"""Judgements over a run of optimization: pure functions of what was measured."""

@@ -1,0 +1,1 @@
+"""Optimization runs: state, evaluation of candidates, and what is remembered."""

@@ -1,0 +1,102 @@
+"""What a run's stored rows come to, for those who judge and those who evaluate."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ...profiling.optimization.lessons import Lesson, RunFacts, distill
+from ...profiling.optimization.model import BASELINE, Attempt, Confirmation, Memory, RunState
+from ...sandbox.source import Source
+from .evaluator import Sources
+from .record import Frozen, HiddenCases, Run
+from .store import Store
+
+
+def now() -> str:
+    """The time as it is stored."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def elapsed_s(frozen: Frozen) -> float:
+    """Seconds since a run was started."""
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(frozen.created_at)).total_seconds())
+
+
+def memory_of(run: Run, attempts: Sequence[Attempt]) -> Memory:
+    """A run as the arbiter sees it: finished attempts that are no duplicates' echoes stay among them."""
+    return Memory(
+        attempts=[attempt for attempt in attempts if attempt.state == "finished"],
+        incumbent=run.incumbent,
+        budget=run.frozen.budget,
+        limits=run.frozen.limits,
+        elapsed_s=elapsed_s(run.frozen),
+    )
+
+
+def changed(
+    run: Run, *, state: RunState | None = None, incumbent: int | None = None, ended_by: str | None = None,
+    problem: str | None = None, frozen: Frozen | None = None,
+) -> Run:  # fmt: skip
+    """A run with some of its fields replaced; one that has ended stays so."""
+    over = run.state in ("finished", "failed")
+    return run.model_copy(
+        update={
+            "state": run.state if state is None or over else state,
+            "ended_by": run.ended_by if over else ended_by,
+            "incumbent": run.incumbent if incumbent is None else incumbent,
+            "verified": run.verified if incumbent is None else None,
+            "problem": run.problem if problem is None else problem,
+            "frozen": run.frozen if frozen is None else frozen,
+            "updated_at": now(),
+        }
+    )
+
+
+def is_to_be_verified(run: Run) -> bool:
+    """Whether its winner is to be looked at once more."""
+    return run.state == "finished" and run.incumbent != BASELINE and run.verified is None
+
+
+def verified(run: Run, winner: Attempt, found: Confirmation) -> Run:
+    """A run with that look kept; not where another attempt that was under way has won meanwhile."""
+    if not is_to_be_verified(run) or run.incumbent != winner.number:
+        return run
+    return run.model_copy(update={"verified": found, "updated_at": now()})
+
+
+def sources_of(store: Store, frozen: Frozen) -> Sources:
+    """The frozen files.
+
+    Raises:
+        Stopped: ``unavailable``: one is gone or damaged.
+    """
+    hidden: HiddenCases = {} if frozen.hidden_sha256 is None else json.loads(store.file(frozen.hidden_sha256))
+    return Sources(
+        Source(store.file(frozen.kernel_sha256), frozen.kernel_shown_as, frozen.kernel_origin),
+        Source(store.file(frozen.task_sha256), frozen.task_shown_as, frozen.task_origin),
+        hidden,
+    )
+
+
+def source_of(store: Store, attempt: Attempt) -> Source:
+    """An attempt's file.
+
+    Raises:
+        Stopped: ``unavailable``: it is gone or damaged.
+    """
+    return Source(store.file(attempt.kernel_sha256), attempt.kernel_shown_as, attempt.kernel_origin)
+
+
+def lessons_of(run: Run, attempts: Sequence[Attempt], of: Sequence[Attempt] | None = None) -> list[Lesson]:
+    """What attempts taught: all of a run that ends, or some that were finished behind its end."""
+    frozen = run.frozen
+    facts = RunFacts(frozen.run_id, frozen.title, frozen.gpu, frozen.triton, frozen.torch, run.updated_at)
+    if of is None:
+        return distill(facts, attempts)
+    # The others are their parents, and have been learnt from.
+    chosen = {attempt.number for attempt in of}
+    known = [
+        attempt if attempt.number in chosen else attempt.model_copy(update={"state": "interrupted"})
+        for attempt in attempts
+    ]
+    return distill(facts, known)
