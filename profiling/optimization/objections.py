@@ -216,8 +216,8 @@ def _host_bound(timing: Timing, memory: Memory) -> Objection | None:
 
 
 def _below_best(evidence: Evidence, memory: Memory) -> Objection | None:
-    """Beside the baseline it is slower than the incumbent was, by the intervals and `case_regression_pct` more: the
-    measurements contradict one another."""
+    """It is `faster` than the incumbent, and beside the baseline slower than that was, by the intervals and
+    `case_regression_pct` more: the measurements contradict one another."""
     timing, incumbent = evidence.timing(BASELINE), by_number(memory, memory.incumbent)
     best = score_of(incumbent) if incumbent is not None and incumbent.number != BASELINE else None
     beside = evidence.timing(memory.incumbent)
