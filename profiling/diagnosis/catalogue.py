@@ -106,7 +106,7 @@ def _measured(rules: Sequence[Rule]) -> list[str]:
         f"{_shown(one.told_pct)} | {_shown(one.now_pct)} | {one.top} | {one.top_now} | {NOTES.get(one.name, '')} |"
         for one in MEASURED
     ]
-    waiting = ", ".join(f"{id} ({name})" for id, name in WAITING)
+    waiting = ", ".join(f"{id} ({name})" for id, name in WAITING) or "none"
     known = {one.id for one in MEASURED} | {id for id, _ in WAITING}
     others = ", ".join(sorted((rule.id for rule in rules if rule.id not in known), key=_order))
     return [

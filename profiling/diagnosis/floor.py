@@ -17,6 +17,8 @@ _TYPES: Final = {
     "i64": "int64", "i1": "bool",
 }  # fmt: skip
 """Triton's name of an element -> torch's."""
+OPERANDS: Final = 2
+"""Of a product."""
 _HALVES: Final = frozenset({"float16", "bfloat16"})
 _BYTES: Final = frozenset({"float8_e4m3fn", "float8_e5m2", "int8", "uint8"})
 
@@ -68,12 +70,12 @@ def floor(
 
 
 def _types(captured: CapturedLaunch) -> tuple[str, ...]:
-    pointed = {kind.lstrip("*k").strip() for kind in captured.signature.values() if kind.startswith("*")}
-    found = {_TYPES[kind] for kind in pointed if kind in _TYPES}
-    if not found.isdisjoint(_HALVES):
-        # Weights of 8 bits are multiplied with halves as halves.
-        found -= _BYTES
-    return tuple(sorted(found))
+    pointed = [kind.lstrip("*k").strip() for kind in captured.signature.values() if kind.startswith("*")]
+    found = [_TYPES[kind] for kind in pointed if kind in _TYPES]
+    if not _HALVES.isdisjoint(found) and sum(kind in _BYTES for kind in found) < OPERANDS:
+        # Weights of 8 bits are multiplied with halves as halves; where both are of 8 bits, halves are the result's.
+        found = [kind for kind in found if kind not in _BYTES]
+    return tuple(sorted(set(found)))
 
 
 def _amount(value: float | None) -> str:

@@ -47,3 +47,10 @@ def test_weights_of_eight_bits_beside_halves_are_multiplied_as_halves() -> None:
     assert mixed is not None
     assert bytes_alone is not None
     assert (mixed.share_pct, bytes_alone.share_pct) == (pytest.approx(50.0), pytest.approx(25.0, rel=1e-3))
+
+
+def test_a_result_of_halves_does_not_make_a_product_of_eight_bits_one_of_halves() -> None:
+    seen = profile(duration_us=1000.0, dram_bytes=1e6, tensor_flops=494.7e9)
+    told = floor(seen, captured(signature={"x": "*u8", "w": "*u8", "y": "*fp16"}), None, None, GPU)
+    assert told is not None
+    assert told.share_pct == pytest.approx(25.0, rel=1e-3)
