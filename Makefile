@@ -19,7 +19,7 @@ endif
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-triton $(TRITONS:%=test-triton-%) check gpu clean
+.PHONY: help demo test test-triton $(TRITONS:%=test-triton-%) check protocol gpu clean
 .SILENT:
 
 help:  ## this list
@@ -52,6 +52,9 @@ check: $(INSTALLED)  ## lint, format, types and the import contract, as CI runs 
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/pyright
 	$(VENV)/bin/lint-imports --no-logo
+
+protocol: $(INSTALLED)  ## MCP Inspector and the conformance suite against the server (Node and both are fetched once)
+	$(VENV)/bin/python .ci/protocol
 
 gpu: $(environment)  ## the tests that need a GPU; with one, none may skip (NO_VENV=1: in the environment of PYTHON)
 	TRITONFORGE_REQUIRE_GPU=1 $(run) pytest -q -m gpu $(ARGS)

@@ -12,7 +12,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequ
 from pydantic import Field, ValidationError
 
 from .. import __version__
-from . import prompt_registry, resources, run_tools, tune_tools
+from . import prompt_registry, resources, run_resources, run_tools, schemas, tune_tools
 from .results import respond
 from .runs.evaluation import ToolEvaluator
 from .runs.evaluator import Evaluator
@@ -60,8 +60,8 @@ NAME: Final = "tritonforge"
 INSTRUCTIONS: Final = """\
 Makes Triton kernels faster with evidence. The loop:
 1. hardware_spec: what is optimized for, and what works here (without a GPU: compile facts and the interpreter).
-2. A task file says how the kernel is called: ENTRY, CASES, make_inputs, reference, TOLERANCE, work. The prompt \
-generate_tests explains how to write one. Never weaken it later.
+2. A task file says how the kernel is called: ENTRY, CASES, make_inputs, reference, TOLERANCE, work. How to \
+write one: get_playbook(role='generate_tests'), or the prompt of that name; roles have one each. Never weaken it later.
 3. start_optimization(kernel, task): freezes both, measures the baseline, and tells run_id, the headroom, why it is \
 slow by line (findings) and what to change first (hints). recall_lessons: what earlier runs taught about a finding.
 4. One idea at a time: write a candidate with the same entry and signature. diagnose_kernel(baseline, \
@@ -144,7 +144,7 @@ def build_server(settings: Settings, evaluator: Callable[[Services], Evaluator] 
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncGenerator[Services]:
-        async with services, machine:
+        async with services, machine, watch:
             yield services
 
     async def here() -> recall_lessons.Here:
@@ -165,8 +165,10 @@ def build_server(settings: Settings, evaluator: Callable[[Services], Evaluator] 
     _register_tools(server, services)
     run_tools.register(server, machine, here, _progress)
     tune_tools.register(server, services, _progress)
-    prompt_registry.register(server)
+    prompt_registry.register(server, machine.store)
     resources.register(server, services)
+    watch = run_resources.register(server, machine.store)
+    schemas.register(server)
     return server
 
 

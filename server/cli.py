@@ -5,17 +5,22 @@ import gc
 import json
 import math
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import anyio
 
 from .. import __version__
 from ..sandbox.executors.end import abandon
+from .adapters.arguments import add_commands as add_adapt_command
+from .http_arguments import Endpoint, Unusable, add_http, endpoint
+from .install import arguments as install_arguments
+from .optimize.arguments import add_commands as add_headless_commands
 from .runs_arguments import add_commands
 from .settings import Settings, from_environment
 
@@ -34,17 +39,40 @@ POLL_S: Final = 30
 EPILOG: Final = """\
 examples:
   tritonforge-mcp                      serve MCP over stdio (what an MCP client starts)
+  tritonforge-mcp serve --http         serve MCP over HTTP on 127.0.0.1:8000, to several clients
+  tritonforge-mcp install claude       add it to Claude Code (or codex, gemini, vscode, cursor)
   tritonforge-mcp doctor               what works on this machine, and why not
   tritonforge-mcp demo                 the loop on one small kernel, without a GPU too
   tritonforge-mcp call compile_kernel --kernel k.py --task t.py --target h100 --json
   tritonforge-mcp runs list            optimization runs that are kept here
   tritonforge-mcp runs export RUN      the best kernel of a run, with a patch and a record
   tritonforge-mcp verify DIR           check such an export on this machine
+  tritonforge-mcp optimize k.py --task t.py --agent claude --rounds 8   a run without a person
 """
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code: 0 ok, 1 an outcome other than ok, 2 misuse."""
+    try:
+        code = _run(arguments)
+        if not sys.stdout.closed:
+            sys.stdout.flush()
+    except (BrokenPipeError, ExceptionGroup):
+        if not _is_unread():
+            raise
+        # Whoever reads has seen enough, as `head` has.
+        _end_at_once(signal.SIGPIPE, None)
+    return code
+
+
+def _is_unread() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
+
+
+def _run(arguments: Sequence[str]) -> int:
     # Options of `call` after the tool's name are the tool's own.
     parser = _parser()
     known, rest = parser.parse_known_args(arguments)
@@ -64,10 +92,14 @@ def run(arguments: Sequence[str]) -> int:
     for folder in settings.allow_read:
         if not folder.is_dir():
             return _misuse(f"--allow-read (or TRITONFORGE_ALLOW_READ): there is no folder {folder}")
+    try:
+        served_at = endpoint(known)
+    except Unusable as unusable:
+        return _misuse(str(unusable))
     _own_signals()
     match known.command:
         case None | "serve":
-            return _serve(settings)
+            return _serve(settings, served_at)
         case "doctor":
             from .doctor import doctor
             from .profiling_probe import probe_counters
@@ -81,6 +113,22 @@ def run(arguments: Sequence[str]) -> int:
             from .runs_cli import run_command
 
             return run_command(settings, known, say=print, tell=_tell)
+        case "optimize":
+            from .optimize.command import run_optimize
+
+            return run_optimize(settings, known, say=print, tell=_tell)
+        case "evaluate":
+            from .evaluate_cli import run_evaluate
+
+            return run_evaluate(settings, known, say=print, tell=_tell)
+        case "adapt":
+            from .adapt_cli import run_adapt
+
+            return run_adapt(settings, known, say=print, tell=_tell)
+        case "install" | "uninstall":
+            from .install.command import run_command as run_install
+
+            return run_install(settings, known, say=print, tell=_tell)
         case _:
             return _call(settings, known.tool, rest, known.json)
 
@@ -161,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tritonforge-mcp {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    commands.add_parser("serve", parents=[shared], help="serve MCP over stdio (the default)")
+    add_http(commands.add_parser("serve", parents=[shared], help="serve MCP over stdio (the default) or HTTP"))
     doctor = commands.add_parser("doctor", parents=[shared], help="what works on this machine, and why not")
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
     commands.add_parser("demo", parents=[shared], help="show the loop on one small kernel; needs no GPU")
@@ -180,16 +228,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     call.add_argument("--json", action="store_true", help="print exactly the structured result")
     add_commands(commands, shared)
+    add_headless_commands(commands, shared)
+    add_adapt_command(commands, shared)
+    install_arguments.add_commands(commands, shared)
     return parser
 
 
-def _serve(settings: Settings) -> int:
+def _serve(settings: Settings, at: Endpoint | None) -> int:
     from .app import build_server
 
     server = build_server(settings)
     gc.freeze()
     gc.enable()
-    anyio.run(server.run_stdio_async)
+    if at is None:
+        anyio.run(server.run_stdio_async)
+        return OK
+    from .http_server import serve_http
+
+    try:
+        anyio.run(serve_http, server, at, _tell)
+    except Unusable as unusable:
+        return _misuse(str(unusable))
     return OK
 
 
@@ -199,7 +258,7 @@ def _own_signals() -> None:
         signal.signal(number, _end_at_once)
 
 
-def _end_at_once(number: int, frame: FrameType | None) -> None:
+def _end_at_once(number: int, frame: FrameType | None) -> NoReturn:
     abandon()
     os._exit(128 + number)
 

@@ -1,6 +1,6 @@
-"""Registers the prompts of the prompts layer with the server."""
+"""Registers the prompts of the prompts layer with the server, and the playbook and completions that belong to them."""
 
-from typing import Any
+from typing import Any, Final
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.prompts.base import Prompt, PromptArgument
@@ -8,19 +8,56 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from pydantic import ValidationError
 
-from ..prompts.render import PROMPTS, PromptDescription, render
+from ..prompts.contexts import Context
+from ..prompts.render import render
+from ..prompts.roles import PROMPTS, PromptDescription
+from ..sandbox.errors import Stopped
+from . import completions, playbook_tools
+from .prompt_context import facts_of
+from .runs.store import Store
+
+PROMPT_CHARACTERS: Final = 24_000
+"""Of a prompt that a run fills; what a caller puts in is not cut."""
 
 
-def register(server: MCPServer[Any]) -> None:
-    """Add every prompt; its arguments are the fields of its context."""
+def register(server: MCPServer[Any], store: Store) -> None:
+    """Add every prompt; its arguments are the fields of its context.
+
+    Args:
+        server: what they are added to.
+        store: where the runs are kept that fill them.
+    """
     for description in PROMPTS:
-        server.add_prompt(_prompt(description))
+        server.add_prompt(_prompt(description, store))
+    playbook_tools.register(server, store)
+    completions.register(server, store)
 
 
-def _prompt(description: PromptDescription) -> Prompt:
+def filled(description: PromptDescription, store: Store, context: Context, limit: int) -> str:
+    """A role's text, with what its run knows.
+
+    Args:
+        description: the role.
+        store: where runs are kept.
+        context: the arguments.
+        limit: characters at most, where a run is given.
+
+    Raises:
+        Stopped: ``rejected``: there is no such run or attempt; ``unavailable``: the store can't be read.
+    """
+    if context.run_id is None:
+        return render(context)
+    attempt: int | None = getattr(context, "attempt", None)
+    return render(context, facts_of(store, context.run_id.strip(), description.focus, attempt), limit)
+
+
+def _prompt(description: PromptDescription, store: Store) -> Prompt:
+    # Called in a thread, as the SDK does with plain functions: it reads the store.
     def fill(**arguments: str) -> str:
         try:
-            return render(description.context.model_validate(arguments))
+            context = description.context.model_validate(arguments)
+            limit = PROMPT_CHARACTERS + sum(len(value) for value in arguments.values())
+            return filled(description, store, context, limit)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -28,6 +65,10 @@ def _prompt(description: PromptDescription) -> Prompt:
             raise MCPError(
                 INVALID_PARAMS, f"{description.name}: {where}: {first['msg']}. Its arguments are: {allowed}."
             ) from None
+        except Stopped as stopped:
+            problem = stopped.problem
+            fix = f" {problem.likely_fix}" if problem.likely_fix else ""
+            raise MCPError(INVALID_PARAMS, f"{description.name}: {problem.message}.{fix}"[:500]) from None
 
     return Prompt(
         name=description.name,

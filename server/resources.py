@@ -11,6 +11,8 @@ from .artifacts import SCHEME
 from .services import Services
 
 _COUNT: Final = re.compile(r"[0-9]{1,12}")
+TEXT_CHARACTERS: Final = 100_000
+"""Of one answer about a run: about what clients let their models read at once."""
 
 
 def register(server: MCPServer[Any], services: Services) -> None:
@@ -27,12 +29,38 @@ def register(server: MCPServer[Any], services: Services) -> None:
     async def _artifact(  # pyright: ignore[reportUnusedFunction]
         digest: str, name: str, offset: str = "0", limit: str | None = None
     ) -> str | bytes:
-        if not all(_COUNT.fullmatch(given) for given in (offset, limit or "0")):
-            raise ResourceNotFoundError("offset and limit are whole numbers of lines or bytes: ?offset=200&limit=100")
+        wanted = bounds(offset, limit)
         path = services.artifacts.find(digest, name)
         if path is None:
             raise ResourceNotFoundError(f"there is no artifact {SCHEME}{digest}/{name}")
-        return part(await anyio.to_thread.run_sync(path.read_bytes), int(offset), int(limit) if limit else None)
+        return part(await anyio.to_thread.run_sync(path.read_bytes), *wanted)
+
+
+def bounds(offset: str, limit: str | None) -> tuple[int, int | None]:
+    """What a URI asks for with ?offset and &limit.
+
+    Raises:
+        ResourceNotFoundError: these are no numbers.
+    """
+    if not all(_COUNT.fullmatch(given) for given in (offset, limit or "0")):
+        raise ResourceNotFoundError("offset and limit are whole numbers of lines or bytes: ?offset=200&limit=100")
+    return int(offset), int(limit) if limit else None
+
+
+def bounded(text: str, offset: int, limit: int | None) -> str:
+    """Some lines of a text.
+
+    Raises:
+        ResourceNotFoundError: these are too many for one answer; never are they cut silently.
+    """
+    lines = text.splitlines(keepends=True)
+    chosen = "".join(lines[offset:] if limit is None else lines[offset : offset + limit])
+    if len(chosen) > TEXT_CHARACTERS:
+        raise ResourceNotFoundError(
+            f"that is {len(chosen):,} characters, and one answer has at most {TEXT_CHARACTERS:,}: read the "
+            f"{len(lines):,} lines in parts, with ?offset=0&limit=1000 and so on"
+        )
+    return chosen
 
 
 def part(data: bytes, offset: int, limit: int | None) -> str | bytes:

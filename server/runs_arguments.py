@@ -12,7 +12,7 @@ class Commands(Protocol):
 
 def add_commands(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add `runs`, `lessons` and `verify` to the command line."""
-    runs = _group(commands, "runs", "look at optimization runs, export, resume and delete them")
+    runs = _group(commands, "runs", "look at optimization runs, check, export, resume and delete them")
     listed = _action(runs, "list", shared, "the runs that are kept, newest first")
     listed.add_argument("--json", action="store_true", help="print them as JSON")
     shown = _action(runs, "show", shared, "one run with its attempts")
@@ -28,6 +28,7 @@ def add_commands(commands: Commands, shared: argparse.ArgumentParser) -> None:
     deleted = _action(runs, "delete", shared, "delete a run with its files; lessons stay")
     deleted.add_argument("run", metavar="RUN")
     deleted.add_argument("--yes", action="store_true", help="do not ask")
+    _action(runs, "check", shared, "look whether anything that is kept is lost or damaged")
 
     lessons = _group(commands, "lessons", "look at what runs have taught, export and delete it")
     known = _action(lessons, "list", shared, "all lessons, newest first")

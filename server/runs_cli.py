@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from ..profiling.optimization.lessons import Lesson
+from ..profiling.optimization.lesson import Lesson
 from ..sandbox.errors import Stopped, rejected
 from ..sandbox.outcome import Kind
 from .runs.claims import text
@@ -20,7 +20,7 @@ from .runs.machine import Machine
 from .runs.store import Store
 from .runs.verification import shown
 from .runs.verify import verify
-from .runs_shown import RunLine, attempt_line, lesson_table, run_line, run_table, run_text
+from .runs_shown import RunLine, attempt_line, lesson_table, nothing_resumed, run_line, run_table, run_text
 from .services import Services
 from .settings import Settings
 from .tools.parameters import Progress
@@ -136,6 +136,15 @@ def _left(store: Store, run_id: str) -> set[int]:
     return {attempt.number for _, attempt in store.orphans(run_id)}
 
 
+def _check(command: _Command) -> int:
+    with closing(command.store()) as store:
+        count, faults = len(store.runs()), store.check()
+    for fault in faults:
+        command.say(fault)
+    command.tell(f"{command.folder}: {count} runs, {len(faults)} faults")
+    return FAILED if faults else OK
+
+
 def _export(command: _Command) -> int:
     given = command.given
     with closing(command.store()) as store:
@@ -170,7 +179,8 @@ async def _resumed(command: _Command) -> int:
         begun = await machine.resume(run_id)
         if not begun:
             run = await anyio.to_thread.run_sync(machine.store.run, run_id)
-            command.say(f"Nothing of run {run_id} was left behind; it is {run.state}.")
+            attempts = await anyio.to_thread.run_sync(machine.store.attempts, run_id)
+            command.say(nothing_resumed(run, attempts))
             return OK
         command.tell(f"run {run_id}: evaluating attempt {', '.join(map(str, begun))} again")
         failed = False
@@ -295,6 +305,7 @@ _COMMANDS: Final[dict[tuple[str, str | None], Callable[[_Command], int]]] = {
     ("runs", "export"): _export,
     ("runs", "resume"): _resume,
     ("runs", "delete"): _delete,
+    ("runs", "check"): _check,
     ("lessons", "list"): _lessons_list,
     ("lessons", "export"): _lessons_export,
     ("lessons", "delete"): _lessons_delete,

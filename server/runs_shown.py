@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from ..profiling.optimization.lessons import Lesson
+from ..profiling.optimization.lesson import Lesson
 from ..profiling.optimization.model import BASELINE, Attempt, RunState, Timing
 from ..sandbox.wire import Wire
 from .runs.record import Run
@@ -137,6 +137,18 @@ def attempt_line(attempt: Attempt) -> str:
     reasons = "" if attempt.verdict is None else "; ".join(words(reason) for reason in attempt.verdict.reasons[:2])
     parts = [f"{named(attempt.number)}: {outcome}", verdict, reasons]
     return ", ".join(part for part in parts if part)
+
+
+def nothing_resumed(run: Run, attempts: Sequence[Attempt]) -> str:
+    """Why nothing of a run is evaluated again."""
+    run_id = run.frozen.run_id
+    left = ", ".join(str(attempt.number) for attempt in attempts if attempt.state == "interrupted")
+    if not left:
+        return f"Nothing of run {run_id} was left behind; it is {run.state}."
+    why = (
+        f"its budget of {run.frozen.budget.attempts} attempts is spent" if run.state == "open" else f"it is {run.state}"
+    )
+    return f"Run {run_id} takes no more: {why}. What was interrupted stays so: attempt {left}."
 
 
 def lesson_table(lessons: Sequence[Lesson]) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from ...sandbox.outcome import Kind
 from .ending import EndedBy, ending, ends, incumbent_share
 from .model import Attempt, Evidence, Memory, Verdict
-from .novelty import untried
+from .novelty import diagnosed_one, untried
 from .objections import Refusal, of_first_look, of_second_look
 from .scores import by_number, name_of, next_number, ratio_of, score_of, share_of_light, short, whole_calls
 
@@ -30,13 +30,19 @@ def refusal(evidence: Evidence, memory: Memory) -> Refusal | None:
     return of_first_look(evidence, memory) or of_second_look(evidence, memory)
 
 
-def decide(evidence: Evidence, memory: Memory) -> Verdict:
+def decide(evidence: Evidence, memory: Memory, strategy: str = "") -> Verdict:
     """The verdict over a candidate or, where `memory` has no attempts yet, over the baseline, which is never accepted:
-    it is the incumbent as it is."""
+    it is the incumbent as it is.
+
+    Args:
+        evidence: what was found.
+        memory: what the run knew before.
+        strategy: what the candidate tries: that is not advised next.
+    """
     first = not memory.attempts
     refused = None if first else refusal(evidence, memory)
     accepted = not first and refused is None
-    after = _after(evidence, memory, accepted=accepted)
+    after = _after(evidence, memory, strategy, accepted=accepted)
     over = ending(after)
     if first:
         reasons = _of_baseline(evidence, after)
@@ -58,14 +64,14 @@ def decide(evidence: Evidence, memory: Memory) -> Verdict:
     )
 
 
-def _after(evidence: Evidence, memory: Memory, *, accepted: bool) -> Memory:
+def _after(evidence: Evidence, memory: Memory, strategy: str, *, accepted: bool) -> Memory:
     """What is known of the run once this attempt is finished."""
     number = next_number(memory)
     attempt = Attempt(
         number=number,
         state="finished",
         parent=memory.incumbent if number else None,
-        strategy="",
+        strategy=strategy,
         kernel_sha256="",
         text_identity="",
         submitted_at="",
@@ -82,7 +88,7 @@ def _of_baseline(evidence: Evidence, after: Memory) -> list[str]:
         problem = evidence.problem
         return [f"the baseline itself ended as {evidence.kind}{f': {problem.message}' if problem is not None else ''}"]
     if evidence.untimed is not None:
-        return [f"the baseline is right, and nothing can be accepted that can't be timed: {evidence.untimed}"]
+        return [evidence.untimed]
     share = incumbent_share(after)
     known = "how far the baseline is from the speed of light is not known"
     reasons = [known if share is None else f"the baseline is at {share:.1f} % of the speed of light"]
@@ -124,10 +130,16 @@ def _of_accepted(evidence: Evidence, after: Memory, before: int) -> list[str]:
 
 def _next(after: Memory) -> str:
     """What to try next where nothing is to be mended: a finding that nothing was tried for, or where most is left."""
-    findings = untried(after.attempts, after.incumbent)
+    at_hand = after.attempts[-1]
+    # Where nothing can be timed nothing is accepted: what is right is gone on from.
+    alone = at_hand.evidence is not None and at_hand.evidence.kind is Kind.OK and at_hand.evidence.untimed is not None
+    parent = at_hand.number if alone else after.incumbent
+    findings = untried(after.attempts, parent)
     if findings:
         first = findings[0]
-        line = f" (line {first.line})" if first.line is not None else ""
+        whose = diagnosed_one(after.attempts, parent)
+        of = "" if whose is None or whose == at_hand.number else f" of {name_of(whose)}"
+        line = f" (line {first.line}{of})" if first.line is not None else ""
         return f"{first.id} {first.title}{line}: {first.recipe}"
     incumbent = by_number(after, after.incumbent)
     own = incumbent.evidence.own if incumbent is not None and incumbent.evidence is not None else []

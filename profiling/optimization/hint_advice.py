@@ -130,6 +130,8 @@ def against_atomics(before: LaunchFacts, after: LaunchFacts) -> Advice:
 
 def against_barriers(before: LaunchFacts, after: LaunchFacts) -> Advice:
     """Fewer meetings."""
+    if not after.loops:
+        return Advice("reduce over fewer warps, or several values in one reduction")
     return Advice("reduce once after the loop rather than in each step, or use fewer warps")
 
 

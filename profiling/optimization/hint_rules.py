@@ -249,7 +249,8 @@ def time_moved(seen: Seen) -> str:
 
 
 def _unmeasured(seen: Seen) -> Values | None:
-    return {"why": lowered(seen.evidence.untimed or "no times were taken"), "device": seen.evidence.device or ""}
+    device = seen.evidence.device
+    return {"checked": "" if device is None else f"results checked on {device}"}
 
 
 def _unconfirmed(seen: Seen) -> Values | None:
@@ -346,7 +347,6 @@ RULES: Final[tuple[HintRule, ...]] = (
     ),
     HintRule(
         "unmeasured", UNMEASURED, 30, _unmeasured,
-        "{why}: judge by compiled code only, and time it on a GPU before relying on it",
-        ("results checked on {device}",),
+        "judge by compiled code only, and time it on a GPU before relying on it", ("{checked}",),
     ),
 )  # fmt: skip

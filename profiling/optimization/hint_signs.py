@@ -153,7 +153,8 @@ def _width(kind: str) -> Callable[[LaunchFacts, LaunchFacts], Move | None]:
 
 def _pipeline(before: LaunchFacts, after: LaunchFacts) -> Move | None:
     was, now = before.pipeline_buffers, after.pipeline_buffers
-    if bool(was) == bool(now):
+    # Without a loop there is nothing to be pipelined.
+    if bool(was) == bool(now) or not (now or after.loops):
         return None
     stages = f"num_stages {before.num_stages} -> {after.num_stages}"
     return Move(bool(now), {"was": str(was), "now": str(now), "stages": stages})

@@ -132,26 +132,35 @@ def repeated(strategy: str, attempts: Iterable[Attempt]) -> list[Repeat]:
     return sorted(found, key=lambda each: -each.number)
 
 
-def untried(attempts: Sequence[Attempt], parent: int = BASELINE) -> list[FindingNote]:
+def untried(attempts: Sequence[Attempt], parent: int = BASELINE, strategy: str = "") -> list[FindingNote]:
     """Findings that nothing was tried for, in the diagnosis' order: a parent's, or its nearest diagnosed ancestor's.
 
     A finding was tried where a strategy names its id, or has half of its title's words, at least two.
+
+    Args:
+        attempts: those before.
+        parent: whose findings.
+        strategy: what is being tried now, beside them.
     """
+    number = diagnosed_one(attempts, parent)
+    its = next((attempt.evidence for attempt in attempts if attempt.number == number), None)
+    findings = its.diagnosed.findings if its is not None and its.diagnosed is not None else []
+    strategies = [each.strategy for each in attempts if each.number != BASELINE and each.duplicate_of is None]
+    tried = [(each, _stems(each)) for each in (*strategies, strategy)]
+    return [finding for finding in findings if not any(_addresses(each, stems, finding) for each, stems in tried)]
+
+
+def diagnosed_one(attempts: Sequence[Attempt], parent: int) -> int | None:
+    """The attempt, or its nearest ancestor, that was diagnosed."""
     by_number = {attempt.number: attempt for attempt in attempts}
-    findings: list[FindingNote] = []
     number, seen = parent, set[int]()
     while number in by_number and number not in seen:
         seen.add(number)
         its = by_number[number]
         if its.evidence is not None and its.evidence.diagnosed is not None:
-            findings = its.evidence.diagnosed.findings
-            break
+            return number
         number = BASELINE if its.parent is None else its.parent
-    strategies = [each.strategy for each in attempts if each.number != BASELINE and each.duplicate_of is None]
-    tried = [(strategy, _stems(strategy)) for strategy in strategies]
-    return [
-        finding for finding in findings if not any(_addresses(strategy, stems, finding) for strategy, stems in tried)
-    ]
+    return None
 
 
 def remarks(text: str, strategy: str, attempts: Sequence[Attempt], texts: Mapping[int, str]) -> list[str]:
@@ -172,7 +181,7 @@ def remarks(text: str, strategy: str, attempts: Sequence[Attempt], texts: Mappin
     for repeat in repeated(strategy, attempts)[:REPEATS_SHOWN]:
         said = short(repeat.strategy, 60)
         found.append(short(f"{name_of(repeat.number)} tried the like, '{said}'{_fate(by_number.get(repeat.number))}"))
-    left = untried(attempts, max((each.number for each in attempts if each.accepted), default=BASELINE))
+    left = untried(attempts, max((each.number for each in attempts if each.accepted), default=BASELINE), strategy)
     if found and left:
         names = ", ".join(f"{each.id} {each.title}" for each in left[:UNTRIED_SHOWN])
         found.append(short(f"nothing was tried yet for {names}"))
@@ -258,7 +267,7 @@ def _read(text: str) -> _Code:
     return _remembered(text) if len(text) <= CHARACTERS_LIMIT else _as_text(text)
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=2048)
 def _remembered(text: str) -> _Code:
     stream = read(text)
     if stream is None:

@@ -75,7 +75,7 @@ def _untimed(evidence: Evidence, memory: Memory) -> Objection | None:
     """It could not be timed: there is no GPU."""
     if evidence.untimed is None:
         return None
-    return Objection(f"it is right, and nothing is accepted that was not timed: {evidence.untimed}")
+    return Objection(f"right in the visible cases, neither timed nor run on hidden ones: {evidence.untimed}")
 
 
 def _not_measured(evidence: Evidence, memory: Memory) -> Objection | None:

@@ -1,11 +1,51 @@
-"""Which candidates a run takes."""
+"""Which candidates a run takes, and under which number."""
 
 import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
 
-from ...profiling.optimization.model import BASELINE
+from ...profiling.optimization.model import BASELINE, Attempt
 from ...sandbox.errors import rejected
 from .record import Run
 from .rows import standing, used
+
+
+class Claim(NamedTuple):
+    """An attempt as it is submitted."""
+
+    parent: int | None
+    strategy: str
+    kernel_sha256: str
+    """Of its file, which is kept."""
+    text_identity: str
+    counts: bool
+    """Whether it costs an attempt of the budget, as far as is known."""
+    kernel_shown_as: str = "<source>"
+    kernel_origin: str | None = None
+    remarks: Sequence[str] = ()
+
+
+def admitted(rows: sqlite3.Connection, run: Run, claim: Claim) -> Attempt:
+    """A new attempt of a run, which is being evaluated from now on; it is not stored yet.
+
+    Raises:
+        Stopped: ``rejected``: the run is not open, its budget is spent, or there is no such finished parent.
+    """
+    require_room(rows, run, parent=claim.parent, counts=claim.counts)
+    return Attempt(
+        number=next_number(rows, run.frozen.run_id),
+        state="running",
+        parent=claim.parent,
+        strategy=claim.strategy,
+        kernel_sha256=claim.kernel_sha256,
+        kernel_shown_as=claim.kernel_shown_as,
+        kernel_origin=claim.kernel_origin,
+        text_identity=claim.text_identity,
+        submitted_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        counted=claim.counts,
+        remarks=list(claim.remarks),
+    )
 
 
 def next_number(rows: sqlite3.Connection, run_id: str) -> int:

@@ -1,15 +1,14 @@
 """The evaluation of one attempt from beginning to end, as a job: measured, judged, and kept in one transaction."""
 
-import json
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import anyio
 
 from ...profiling.optimization.arbiter import decide, promising
-from ...profiling.optimization.hints import hints
-from ...profiling.optimization.model import BASELINE, Attempt, Evidence, Memory
+from ...profiling.optimization.model import BASELINE, Attempt, Evidence, Hint, Memory
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source
@@ -17,12 +16,13 @@ from .evaluator import Evaluator, Identified, Other, Sources
 from .jobs import Job
 from .memory import (
     changed,
+    hidden_text,
     is_to_be_verified,
-    lessons_of,
     memory_of,
     now,
     source_of,
     sources_of,
+    taught,
     verified,
 )
 from .record import Run
@@ -68,7 +68,10 @@ class Evaluation:
             return
 
         def keep() -> None:
-            hidden = self.store.put_file(json.dumps(measured.hidden, sort_keys=True)) if measured.hidden else None
+            if measured.hidden == loaded.sources.hidden:
+                hidden = loaded.run.frozen.hidden_sha256
+            else:
+                hidden = self.store.put_file(hidden_text(measured.hidden)) if measured.hidden else None
             update = {
                 "hidden_sha256": hidden,
                 "hidden_count": len(measured.hidden),
@@ -78,7 +81,7 @@ class Evaluation:
             frozen = loaded.run.frozen.model_copy(update=update)
             verdict = decide(measured.evidence, memory_of(loaded.run, []))
             finished = _finished(loaded.attempt, measured.evidence).model_copy(
-                update={"verdict": verdict, "hints": hints(measured.evidence, None, memory_of(loaded.run, []), "")}
+                update={"verdict": verdict, "hints": _hints(measured.evidence, None, memory_of(loaded.run, []), "")}
             )
             over = verdict.verdict == "finish"
             self.store.finish(
@@ -110,7 +113,7 @@ class Evaluation:
             await self._judge(loaded, evidence, None)
             return
         compile_s = round(time.perf_counter() - started, 2)
-        if await anyio.to_thread.run_sync(self._is_duplicate, loaded, known):
+        if await anyio.to_thread.run_sync(self._is_duplicate, loaded, known.identity):
             return
         for left in reversed(range(COMPARED_AT_MOST)):
             incumbent, parent = await anyio.to_thread.run_sync(self._others, loaded)
@@ -187,10 +190,10 @@ class Evaluation:
         assert attempt.evidence is not None
         return Other(number, source_of(self.store, attempt), attempt.evidence)
 
-    def _is_duplicate(self, loaded: _Loaded, known: Identified) -> bool:
+    def _is_duplicate(self, loaded: _Loaded, identity: str) -> bool:
         """Whether it compiles to what an earlier attempt compiles to; then it is kept as that."""
         run_id = loaded.run.frozen.run_id
-        earlier = self.store.find(run_id, identity=known.identity)
+        earlier = self.store.find(run_id, identity=identity)
         if earlier is None or earlier.number == loaded.attempt.number or earlier.evidence is None:
             return False
         attempt = duplicate(loaded.attempt, earlier)
@@ -208,6 +211,8 @@ class Evaluation:
 
     def _keep(self, loaded: _Loaded, evidence: Evidence, incumbent: int | None) -> bool:
         run_id = loaded.run.frozen.run_id
+        if evidence.identity is not None and self._is_duplicate(loaded, evidence.identity):
+            return True  # of one that was evaluated beside it
         run, attempts = self.store.run(run_id), self.store.attempts(run_id)
         memory = memory_of(run, attempts)
         if incumbent is not None and memory.incumbent != incumbent and evidence.kind is Kind.OK and evidence.timings:
@@ -220,12 +225,10 @@ class Evaluation:
                 "verdict": verdict,
                 "accepted": verdict.accepted,
                 "counted": evidence.kind is Kind.OK or run.frozen.budget.failed_count,
-                "hints": hints(evidence, before, memory, loaded.attempt.strategy),
+                "hints": _hints(evidence, before, memory, loaded.attempt.strategy),
             }
         )
         ends = verdict.verdict == "finish"
-        was_over = run.state == "finished"
-        lessons = lessons_of(run, [*attempts, attempt], [attempt] if was_over else None) if ends or was_over else []
         return self.store.finish(
             run_id,
             attempt,
@@ -236,8 +239,15 @@ class Evaluation:
                 ended_by=verdict.ended_by,
                 incumbent=attempt.number if verdict.accepted else None,
             ),
-            lessons=lessons,
+            taught=partial(taught, number=attempt.number),
         )
+
+
+def _hints(evidence: Evidence, before: Evidence | None, memory: Memory, strategy: str) -> list[Hint]:
+    # The rules that they rest on take a while to be loaded: not when the server starts.
+    from ...profiling.optimization.hints import hints
+
+    return hints(evidence, before, memory, strategy)
 
 
 def _finished(attempt: Attempt, evidence: Evidence) -> Attempt:

@@ -126,9 +126,8 @@ def _choose(run: Run, attempts: Sequence[Attempt], number: int | None) -> Attemp
         if run.incumbent == BASELINE:
             raise rejected(
                 "export",
-                f"run {run_id} has accepted nothing: there is nothing to export but attempt N with attempt=N (on the "
-                "command line --attempt N)",
-                fix=there,
+                f"run {run_id} has accepted nothing, so the attempt to export must be named",
+                fix=f"{there} Name one of them, such as --attempt {finished[-1]}.",
             )
         number = run.incumbent
     if number == BASELINE:

@@ -1,12 +1,23 @@
 """Texts that rows name by their hash: each is one file, whole or not there."""
 
+import contextlib
 import hashlib
 import os
 import secrets
+import threading
+import time
+from collections import OrderedDict
 from pathlib import Path
+from typing import Final
 
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind, Problem
+
+KNOWN_CHARACTERS_LIMIT: Final = 1 << 24
+"""Of the texts that are remembered."""
+PARTIAL: Final = ".partial"
+PARTIAL_LATEST_S: Final = 3600.0
+"""No write takes so long: what is older was left by a process that was killed."""
 
 
 class Files:
@@ -14,6 +25,9 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._known: OrderedDict[str, str] = OrderedDict()
+        self._known_characters = 0
+        self._lock = threading.Lock()
 
     def put(self, text: str) -> str:
         """Keep a text; it is on the disk before this returns.
@@ -48,6 +62,27 @@ class Files:
             )
         return self._path(sha256).read_bytes().decode("utf-8", "surrogatepass")
 
+    def known(self, sha256: str) -> str:
+        """The same from memory, where it was asked for before.
+
+        Raises:
+            Stopped: ``unavailable``: its file is gone or damaged.
+        """
+        with self._lock:
+            text = self._known.get(sha256)
+            if text is not None:
+                self._known.move_to_end(sha256)
+                return text
+        text = self.get(sha256)
+        with self._lock:
+            if sha256 not in self._known:
+                self._known[sha256] = text
+                self._known_characters += len(text)
+            while self._known_characters > KNOWN_CHARACTERS_LIMIT:
+                _, dropped = self._known.popitem(last=False)
+                self._known_characters -= len(dropped)
+        return text
+
     def require(self, sha256: str) -> None:
         """See to it that a row may name a file. Files are removed within transactions only, and none that is named:
         what is there in a transaction that names it stays.
@@ -78,6 +113,14 @@ class Files:
         """Forget a text."""
         self._path(sha256).unlink(missing_ok=True)
 
+    def sweep(self) -> None:
+        """Remove what processes that were killed have left half written."""
+        for path in self.folder.glob(f"*/*{PARTIAL}"):
+            # Another process may be faster.
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > PARTIAL_LATEST_S:
+                    path.unlink()
+
     def _path(self, sha256: str) -> Path:
         return self.folder / sha256[:2] / sha256
 
@@ -92,7 +135,7 @@ def _read(path: Path) -> bytes | None:
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written aside and renamed: a reader never sees half a file, and two writers of one file never meet.
-    partial = path.with_name(f"{secrets.token_hex(8)}.partial")
+    partial = path.with_name(f"{secrets.token_hex(8)}{PARTIAL}")
     try:
         with partial.open("xb") as file:
             file.write(data)

@@ -120,6 +120,19 @@ def beside(task: Source, hidden: HiddenCases, *, own: bool) -> Source:
     return task._replace(text=f"{task.text}\n\n{NAME} = {hidden!r}\n")
 
 
+def without(task: str) -> str:
+    """A task's text, for whoever makes candidates: its lines without those that assign hidden cases."""
+    lines = task.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # as the parser counts them
+    try:
+        statements = ast.parse(task).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return task
+    for statement in reversed(statements):
+        if any(isinstance(node, ast.Name) and node.id == NAME for node in ast.walk(statement)):
+            lines[statement.lineno - 1 : statement.end_lineno] = [f"# {NAME}: known to the server alone."]
+    return "\n".join(lines)
+
+
 def _unusable(source: Source, why: str) -> Stopped:
     return rejected("source", f"the file of hidden cases can't be used: {why}", file=source.shown_as, fix=_FORM)
 

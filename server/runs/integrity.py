@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from ...profiling.optimization.lessons import Lesson
+from ...profiling.optimization.lesson import Lesson
 from ...profiling.optimization.model import BASELINE, Attempt
 from ...sandbox.errors import Stopped
 from .files import Files

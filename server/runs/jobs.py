@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 
 from ...sandbox.errors import Stopped
 from ...sandbox.executors.running import closed
+from ...sandbox.outcome import Kind, Problem
 from ..tools.parameters import Progress
 
 _log = logging.getLogger(__name__)
@@ -119,13 +120,24 @@ async def wait(job: Job, wait_s: float, progress: Progress) -> bool:
         Whether it has ended.
 
     Raises:
-        Exception: what the job ended with, if it failed.
+        Stopped: what the job ended with, if it failed; ``unavailable`` behind a fault of the server.
     """
     with anyio.move_on_after(wait_s):
         while not job.finished.is_set():
             await progress(job.done, job.total, job.message)
             with anyio.move_on_after(TOLD_EVERY_S):
                 await job.finished.wait()
-    if job.failure is not None:
+    if isinstance(job.failure, Stopped):
         raise job.failure
+    if job.failure is not None:
+        raise Stopped(Kind.UNAVAILABLE, _fault(job.failure)) from job.failure
     return job.finished.is_set()
+
+
+def _fault(error: Exception) -> Problem:
+    """What may be told of it; the log has the rest."""
+    return Problem(
+        stage="run",
+        message=f"the evaluation failed by a fault of the server: {type(error).__name__}: {error}",
+        likely_fix="Ask for the same once more. If it fails again, report it with the server's log.",
+    )

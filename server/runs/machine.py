@@ -1,9 +1,9 @@
 """The runs of a server: begun, fed with candidates, waited for, and picked up again after whatever stopped them."""
 
-import json
+import contextlib
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, NamedTuple
 
@@ -16,10 +16,11 @@ from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source
 from ..tools.parameters import Progress
+from .admission import Claim
 from .evaluating import Evaluation, duplicate
 from .evaluator import Asked, Evaluator
 from .jobs import Job, JobKey, Jobs, wait
-from .memory import changed, is_to_be_verified, lessons_of, memory_of, now, source_of
+from .memory import changed, hidden_text, is_to_be_verified, memory_of, now, taught
 from .record import Frozen, Run
 from .store import Store
 
@@ -49,6 +50,8 @@ class Answer(NamedTuple):
     attempt: Attempt
     memory: Memory
     """All finished attempts, this one too."""
+    counting: int = 0
+    """Attempts that are being evaluated and, as far as is known, cost one of the budget."""
 
 
 class Machine:
@@ -70,6 +73,7 @@ class Machine:
         self._evaluator, self._turn = evaluator, turn
         self._evaluation = Evaluation(store, evaluator)
         self._jobs = Jobs()
+        self._taking, self._verifying = anyio.Lock(), anyio.Lock()
 
     async def __aenter__(self) -> "Machine":
         await self._jobs.__aenter__()
@@ -100,9 +104,11 @@ class Machine:
         if not words:
             raise rejected("run", "strategy is empty", fix="Say in a sentence what was changed and why it should help.")
         await self.resume(run_id)
-        attempt = await anyio.to_thread.run_sync(self._take, run_id, kernel, words, parent)
-        if attempt.state == "running":
-            self._begin(run_id, attempt.number)
+        # One at a time: of two that submit the same, the second waits for the first one's answer.
+        async with self._taking:
+            attempt, is_new = await anyio.to_thread.run_sync(self._take, run_id, kernel, words, parent)
+            if is_new:
+                self._begin(run_id, attempt.number)
         return attempt
 
     async def wait(self, run_id: str, number: int, wait_s: float, progress: Progress) -> bool:
@@ -139,8 +145,13 @@ class Machine:
         """
 
         def read() -> Answer:
-            run = self.store.run(run_id)
-            return Answer(run, self.store.attempt(run_id, number), memory_of(run, self.store.attempts(run_id)))
+            run, attempt, attempts = (
+                self.store.run(run_id),
+                self.store.attempt(run_id, number),
+                self.store.attempts(run_id),
+            )
+            counting = sum(each.counted for each in attempts if each.state == "running")
+            return Answer(run, attempt, memory_of(run, attempts), counting)
 
         return await anyio.to_thread.run_sync(read)
 
@@ -163,6 +174,7 @@ class Machine:
             if await anyio.to_thread.run_sync(self.store.adopt, run_id, attempt.number) is not None:
                 self._begin(run_id, attempt.number)
                 begun.append(attempt.number)
+        await anyio.to_thread.run_sync(self._end_if_over, run_id)
         await self._verify(run_id)
         return begun
 
@@ -199,17 +211,17 @@ class Machine:
 
     async def _verify(self, run_id: str) -> None:
         """Begin to look at a winner once more, where that is to be done and nobody here does or has failed to."""
-        if self._jobs.get(JobKey(run_id, WINNER)) is not None:
-            return
-        run = await anyio.to_thread.run_sync(self.store.run, run_id)
-        if not is_to_be_verified(run):
-            return
 
         async def work(job: Job) -> None:
             async with self._turn():
                 await self._evaluation.winner(run_id, job)
 
-        self._jobs.start(JobKey(run_id, WINNER), work)
+        async with self._verifying:
+            if self._jobs.get(JobKey(run_id, WINNER)) is not None:
+                return
+            run = await anyio.to_thread.run_sync(self.store.run, run_id)
+            if is_to_be_verified(run):
+                self._jobs.start(JobKey(run_id, WINNER), work)
 
     def _begin(self, run_id: str, number: int) -> None:
         async def work(job: Job) -> None:
@@ -221,6 +233,7 @@ class Machine:
                     else:
                         await self._evaluation.candidate(run_id, number, job)
                 kept = True
+                await anyio.to_thread.run_sync(self._end_if_over, run_id)
                 await self._verify(run_id)
             except Stopped as stopped:
                 wanted = stopped.kind is Kind.CANCELLED
@@ -251,7 +264,7 @@ class Machine:
             task_origin=task.origin,
             entry=asked.entry,
             cases=asked.cases,
-            hidden_sha256=self.store.put_file(json.dumps(asked.hidden, sort_keys=True)) if asked.hidden else None,
+            hidden_sha256=self.store.put_file(hidden_text(asked.hidden)) if asked.hidden else None,
             hidden_from=asked.hidden_from,
             hidden_count=len(asked.hidden),
             target=asked.target,
@@ -262,43 +275,63 @@ class Machine:
             limits=beginning.limits,
         )
         run = Run(frozen=frozen, state="measuring", updated_at=started)
-        self.store.create(run)
-        self._claim(run, kernel, "the baseline", None, counts=False)
-        return run
-
-    def _claim(
-        self, run: Run, kernel: Source, strategy: str, parent: int | None, *, counts: bool,
-        remarks: list[str] | None = None,
-    ) -> Attempt:  # fmt: skip
-        return self.store.claim(
-            run.frozen.run_id,
-            parent=parent,
-            strategy=strategy,
-            kernel_sha256=self.store.put_file(kernel.text),
+        baseline = Claim(
+            parent=None,
+            strategy="the baseline",
+            kernel_sha256=frozen.kernel_sha256,
+            text_identity=novelty.text_identity(kernel.text),
+            counts=False,
             kernel_shown_as=kernel.shown_as,
             kernel_origin=kernel.origin,
-            text_identity=novelty.text_identity(kernel.text),
-            counts=counts,
-            remarks=remarks or [],
         )
+        # At once: nobody could measure the baseline of a run that has none.
+        self.store.create(run, baseline)
+        return run
 
-    def _take(self, run_id: str, kernel: Source, strategy: str, parent: int | None) -> Attempt:
+    def _take(self, run_id: str, kernel: Source, strategy: str, parent: int | None) -> tuple[Attempt, bool]:
+        """The attempt that a candidate is, and whether it is to be evaluated: not where another one answers for it."""
         run = self.store.run(run_id)
         attempts = self.store.attempts(run_id)
         memory = memory_of(run, attempts)
         if run.state == "open" and (ended := ends(memory)) is not None:
             run = self._end(run, ended)
         _require_open(run)
-        chosen = run.incumbent if parent is None else parent
-        same = self.store.find(run_id, text_identity=novelty.text_identity(kernel.text))
+        identity = novelty.text_identity(kernel.text)
+        twins = [each for each in attempts if each.state == "running" and each.text_identity == identity]
+        if twins:
+            return twins[0], False
+        same = self.store.find(run_id, text_identity=identity)
+        claim = Claim(
+            parent=run.incumbent if parent is None else parent,
+            strategy=strategy,
+            kernel_sha256=self.store.put_file(kernel.text),
+            text_identity=identity,
+            counts=same is None,
+            kernel_shown_as=kernel.shown_as,
+            kernel_origin=kernel.origin,
+        )
         if same is not None:
-            attempt = self._claim(run, kernel, strategy, chosen, counts=False)
-            finished = duplicate(attempt, same)
-            self.store.finish(run_id, finished, expected_incumbent=None)
-            return finished
-        texts = {each.number: source_of(self.store, each).text for each in attempts if each.duplicate_of is None}
-        remarks = novelty.remarks(kernel.text, strategy, attempts, texts)
-        return self._claim(run, kernel, strategy, chosen, counts=True, remarks=remarks)
+            return self.store.claim(run_id, claim, answered=lambda attempt: duplicate(attempt, same)), False
+        remarks = novelty.remarks(kernel.text, strategy, attempts, self._texts(attempts))
+        return self.store.claim(run_id, claim._replace(remarks=remarks)), True
+
+    def _texts(self, attempts: Sequence[Attempt]) -> dict[int, str]:
+        """The attempts' files; only remarks need them, so one that is gone is no reason to take no candidates."""
+        texts: dict[int, str] = {}
+        for each in attempts:
+            if each.duplicate_of is None:
+                with contextlib.suppress(Stopped):
+                    texts[each.number] = self.store.known_file(each.kernel_sha256)
+        return texts
+
+    def _end_if_over(self, run_id: str) -> None:
+        """End a run that is over by what all attempts together have come to, though none of them could know: its time
+        is up, or they were evaluated at once."""
+        run, attempts = self.store.run(run_id), self.store.attempts(run_id)
+        if run.state == "open" and all(each.state != "running" for each in attempts):
+            ended = ends(memory_of(run, attempts))
+            if ended is not None:
+                self._end(run, ended)
 
     def _fail(self, run_id: str, problem: str) -> None:
         def change(run: Run) -> Run:
@@ -311,9 +344,7 @@ class Machine:
         run_id = run.frozen.run_id
         if run.state in ("finished", "failed"):
             return run
-        ended = self.store.change(run_id, lambda run: changed(run, state="finished", ended_by=ended_by))
-        self.store.put_lessons(lessons_of(ended, self.store.attempts(run_id)))
-        return ended
+        return self.store.change(run_id, lambda run: changed(run, state="finished", ended_by=ended_by), taught)
 
 
 def _require_open(run: Run) -> None:

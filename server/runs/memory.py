@@ -1,15 +1,20 @@
 """What a run's stored rows come to, for those who judge and those who evaluate."""
 
 import json
+import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
-from ...profiling.optimization.lessons import Lesson, RunFacts, distill
+from ...profiling.optimization.lesson import Lesson
 from ...profiling.optimization.model import BASELINE, Attempt, Confirmation, Memory, RunState
 from ...sandbox.source import Source
 from .evaluator import Sources
 from .record import Frozen, HiddenCases, Run
 from .store import Store
+
+SALT: Final = "salt"
+CASES: Final = "cases"
 
 
 def now() -> str:
@@ -64,13 +69,25 @@ def verified(run: Run, winner: Attempt, found: Confirmation) -> Run:
     return run.model_copy(update={"verified": found, "updated_at": now()})
 
 
+def hidden_text(cases: HiddenCases) -> str:
+    """Hidden cases as they are kept. Their hash is told to who exports a kernel: without the salt, whoever guesses
+    their few sizes could tell by it that he is right."""
+    return json.dumps({SALT: secrets.token_hex(16), CASES: cases}, sort_keys=True)
+
+
+def hidden_cases(text: str) -> HiddenCases:
+    """Hidden cases that were kept; those of older runs have no salt."""
+    kept = json.loads(text)
+    return kept[CASES] if isinstance(kept.get(SALT), str) else kept
+
+
 def sources_of(store: Store, frozen: Frozen) -> Sources:
     """The frozen files.
 
     Raises:
         Stopped: ``unavailable``: one is gone or damaged.
     """
-    hidden: HiddenCases = {} if frozen.hidden_sha256 is None else json.loads(store.file(frozen.hidden_sha256))
+    hidden = {} if frozen.hidden_sha256 is None else hidden_cases(store.file(frozen.hidden_sha256))
     return Sources(
         Source(store.file(frozen.kernel_sha256), frozen.kernel_shown_as, frozen.kernel_origin),
         Source(store.file(frozen.task_sha256), frozen.task_shown_as, frozen.task_origin),
@@ -87,16 +104,29 @@ def source_of(store: Store, attempt: Attempt) -> Source:
     return Source(store.file(attempt.kernel_sha256), attempt.kernel_shown_as, attempt.kernel_origin)
 
 
-def lessons_of(run: Run, attempts: Sequence[Attempt], of: Sequence[Attempt] | None = None) -> list[Lesson]:
-    """What attempts taught: all of a run that ends, or some that were finished behind its end."""
+def taught(before: Run, after: Run, attempts: Sequence[Attempt], number: int | None = None) -> list[Lesson]:
+    """What a change of a run teaches: all of its attempts when it ends, and each that is finished behind its end.
+
+    Args:
+        before: the run before it.
+        after: the run after it.
+        attempts: all of it.
+        number: of the attempt that was finished with it.
+    """
+    if after.state != "finished":
+        return []
+    if before.state != "finished":
+        return lessons_of(after, attempts)
+    # The others are its parents, and have been learnt from.
+    known = [each if each.number == number else each.model_copy(update={"state": "interrupted"}) for each in attempts]
+    return lessons_of(after, known)
+
+
+def lessons_of(run: Run, attempts: Sequence[Attempt]) -> list[Lesson]:
+    """What the finished ones of a run's attempts taught."""
+    # The rules that it needs take a while to be loaded, and runs end seldom.
+    from ...profiling.optimization.lesson_distillation import RunFacts, distill
+
     frozen = run.frozen
     facts = RunFacts(frozen.run_id, frozen.title, frozen.gpu, frozen.triton, frozen.torch, run.updated_at)
-    if of is None:
-        return distill(facts, attempts)
-    # The others are their parents, and have been learnt from.
-    chosen = {attempt.number for attempt in of}
-    known = [
-        attempt if attempt.number in chosen else attempt.model_copy(update={"state": "interrupted"})
-        for attempt in attempts
-    ]
-    return distill(facts, known)
+    return distill(facts, attempts)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from ...profiling.optimization.lessons import Lesson, merge
+from ...profiling.optimization.lesson import Lesson, merge
 from ...profiling.optimization.model import Attempt, AttemptState
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
@@ -100,7 +100,16 @@ def attempt_of(rows: sqlite3.Connection, run_id: str, number: int) -> Attempt:
     Raises:
         Stopped: ``rejected``: there is no such run or attempt; ``unavailable``: its record is damaged.
     """
-    return read(Attempt, _of_attempt(rows, run_id, number, "record")[0], f"attempt {number} of run {run_id}")
+    return read(Attempt, attempt_record(rows, run_id, number), f"attempt {number} of run {run_id}")
+
+
+def attempt_record(rows: sqlite3.Connection, run_id: str, number: int) -> str:
+    """An attempt's record, unread.
+
+    Raises:
+        Stopped: ``rejected``: there is no such run or attempt.
+    """
+    return _of_attempt(rows, run_id, number, "record")[0]
 
 
 def standing(rows: sqlite3.Connection, run_id: str, number: int) -> Standing:

@@ -6,18 +6,18 @@ texts that are kept already can be named by a row, so that a process can be kill
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from ...profiling.optimization.lessons import Lesson
+from ...profiling.optimization.lesson import Lesson
 from ...profiling.optimization.model import Attempt
 from ...sandbox.errors import rejected
 from . import integrity
-from .admission import next_number, require_room
+from .admission import Claim, admitted
 from .database import Database
 from .files import Files
 from .record import Run
+from .remembered import Remembered
 from .rows import (
     add_attempt,
     add_run,
@@ -36,6 +36,9 @@ from .rows import (
 )
 
 FILES: Final = "files"
+Taught = Callable[[Run, Run, Sequence[Attempt]], Iterable[Lesson]]
+"""What a change of a run teaches, by the run before and after it, and its attempts: merged with lessons of the same
+keys."""
 
 
 class Store:
@@ -50,6 +53,8 @@ class Store:
         self.folder = folder
         self._database = Database(folder)
         self._files = Files(folder / FILES)
+        self._remembered = Remembered()
+        self._swept = False
 
     def close(self) -> None:
         """End the use of the folder; attempts that this store still evaluates are left behind."""
@@ -64,6 +69,9 @@ class Store:
             Its SHA-256, in hex.
         """
         with self._database.explained():
+            if not self._swept:
+                self._swept = True
+                self._files.sweep()
             return self._files.put(text)
 
     def file(self, sha256: str) -> str:
@@ -71,15 +79,29 @@ class Store:
         with self._database.explained():
             return self._files.get(sha256)
 
+    def known_file(self, sha256: str) -> str:
+        """The same from memory, where it was asked for before: for comparisons, which may be many."""
+        with self._database.explained():
+            return self._files.known(sha256)
+
     # Runs
 
-    def create(self, run: Run) -> None:
-        """Add a run."""
+    def create(self, run: Run, baseline: Claim | None = None) -> None:
+        """Add a run.
+
+        Args:
+            run: the run.
+            baseline: its attempt 0, which this process evaluates from now on; None: it is claimed later.
+        """
+        owner = self._database.owner()
         with self._database.transaction() as rows:
             if rows.execute("SELECT 1 FROM runs WHERE run_id = ?", (run.frozen.run_id,)).fetchone():
                 raise rejected("run", f"there is a run {run.frozen.run_id!r} already", fix="Choose another id.")
             add_run(rows, run)
             name_files(rows, run, self._files)
+            if baseline is not None:
+                self._files.require(baseline.kernel_sha256)
+                add_attempt(rows, run.frozen.run_id, admitted(rows, run, baseline), owner)
 
     def run(self, run_id: str) -> Run:
         """One run."""
@@ -92,10 +114,15 @@ class Store:
             found = rows.execute("SELECT run_id, record FROM runs ORDER BY created_at DESC, rowid DESC").fetchall()
             return [read(Run, record, f"run {run_id}") for run_id, record in found]
 
-    def change(self, run_id: str, change: Callable[[Run], Run]) -> Run:
-        """Replace a run by what `change` makes of it; nobody else writes meanwhile, so it has to be quick."""
+    def change(self, run_id: str, change: Callable[[Run], Run], taught: Taught | None = None) -> Run:
+        """Replace a run by what `change` makes of it, and keep what is learnt from that; nobody else writes meanwhile,
+        so it has to be quick."""
         with self._database.transaction() as rows:
-            return self._change(rows, run_of(rows, run_id), change)
+            before = run_of(rows, run_id)
+            after = self._change(rows, before, change)
+            if taught is not None:
+                merge_lessons(rows, taught(before, after, self._remembered.attempts(rows, run_id)))
+            return after
 
     def delete(self, run_id: str) -> None:
         """Forget a run with its attempts, and the files that nothing else names; ``rejected`` while a process that is
@@ -112,6 +139,7 @@ class Store:
                     )
             sha256s = files_of(rows, run_id)
             rows.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+            self._remembered.forget(run_id)
         # Not before the rows are gone for good: they would name what is not there.
         with self._database.transaction() as rows:
             for sha256 in sha256s:
@@ -120,49 +148,37 @@ class Store:
 
     # Attempts
 
-    def claim(
-        self, run_id: str, *, parent: int | None, strategy: str, kernel_sha256: str, text_identity: str, counts: bool,
-        kernel_shown_as: str = "<source>", kernel_origin: str | None = None, remarks: Sequence[str] = (),
-    ) -> Attempt:  # fmt: skip
-        """Add an attempt that this process evaluates from now on, under the run's next number.
+    def claim(self, run_id: str, claim: Claim, *, answered: Callable[[Attempt], Attempt] | None = None) -> Attempt:
+        """Add an attempt under the run's next number, which this process evaluates from now on.
+
+        Args:
+            run_id: its run.
+            claim: the attempt.
+            answered: finishes it at once, where an earlier one answers for it.
 
         Returns:
             The attempt. ``rejected``: the run takes none, its budget is spent, or there is no such finished parent.
         """
         owner = self._database.owner()
         with self._database.transaction() as rows:
-            run = run_of(rows, run_id)
-            require_room(rows, run, parent=parent, counts=counts)
-            self._files.require(kernel_sha256)
-            attempt = Attempt(
-                number=next_number(rows, run_id),
-                state="running",
-                parent=parent,
-                strategy=strategy,
-                kernel_sha256=kernel_sha256,
-                kernel_shown_as=kernel_shown_as,
-                kernel_origin=kernel_origin,
-                text_identity=text_identity,
-                submitted_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-                counted=counts,
-                remarks=list(remarks),
-            )
+            attempt = admitted(rows, run_of(rows, run_id), claim)
+            self._files.require(claim.kernel_sha256)
             add_attempt(rows, run_id, attempt, owner)
+            if answered is not None:
+                attempt = answered(attempt)
+                set_attempt(rows, run_id, attempt, owner=None, counts=attempt.counted)
             return attempt
 
     def attempt(self, run_id: str, number: int) -> Attempt:
         """One attempt."""
         with self._database.reading() as rows:
-            return attempt_of(rows, run_id, number)
+            return self._remembered.attempt(rows, run_id, number)
 
     def attempts(self, run_id: str) -> list[Attempt]:
         """A run's attempts, by number."""
         with self._database.reading() as rows:
             require_run(rows, run_id)
-            found = rows.execute(
-                "SELECT number, record FROM attempts WHERE run_id = ? ORDER BY number", (run_id,)
-            ).fetchall()
-            return [read(Attempt, record, f"attempt {number} of run {run_id}") for number, record in found]
+            return self._remembered.attempts(rows, run_id)
 
     def find(self, run_id: str, *, text_identity: str | None = None, identity: str | None = None) -> Attempt | None:
         """The earliest finished attempt that has one of the identities."""
@@ -173,11 +189,11 @@ class Store:
                 "AND (text_identity = ? OR identity = ?) ORDER BY number LIMIT 1",
                 (run_id, text_identity, identity),
             ).fetchone()
-            return None if found is None else attempt_of(rows, run_id, found[0])
+            return None if found is None else self._remembered.attempt(rows, run_id, found[0])
 
     def finish(
         self, run_id: str, attempt: Attempt, *, expected_incumbent: int | None,
-        run: Callable[[Run], Run] | None = None, lessons: Sequence[Lesson] = (),
+        run: Callable[[Run], Run] | None = None, taught: Taught | None = None,
     ) -> bool:  # fmt: skip
         """Keep a finished attempt, what it makes of its run, and what it taught.
 
@@ -186,7 +202,7 @@ class Store:
             attempt: in state `finished`; it must be running, and evaluated by this process.
             expected_incumbent: what it was compared with; None: whatever the incumbent is.
             run: what becomes of the run.
-            lessons: merged with those of the same keys.
+            taught: what is learnt from it.
 
         Returns:
             Whether that is done. False: the incumbent is another one, and nothing was changed.
@@ -204,10 +220,12 @@ class Store:
                 )
             if expected_incumbent is not None and before.incumbent != expected_incumbent:
                 return False
+            # Before it is stored: what is done here may still be undone, and is not to be remembered.
+            others = [] if taught is None else self._others(rows, run_id, attempt.number)
             set_attempt(rows, run_id, attempt, owner=None, counts=attempt.counted)
-            if run is not None:
-                self._change(rows, before, run)
-            merge_lessons(rows, lessons)
+            after = before if run is None else self._change(rows, before, run)
+            if taught is not None:
+                merge_lessons(rows, taught(before, after, sorted([*others, attempt], key=lambda each: each.number)))
             return True
 
     def abandon(self, run_id: str, number: int, state: Literal["interrupted", "cancelled"]) -> None:
@@ -284,6 +302,9 @@ class Store:
         """What is wrong with the store, a line each; empty: nothing is lost or damaged."""
         with self._database.transaction() as rows:
             return integrity.faults(rows, self._files)
+
+    def _others(self, rows: sqlite3.Connection, run_id: str, number: int) -> list[Attempt]:
+        return [each for each in self._remembered.attempts(rows, run_id) if each.number != number]
 
     def _is_free(self, owner: str) -> bool:
         """Whether an attempt of that owner is this process's, or nobody's."""

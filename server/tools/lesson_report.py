@@ -32,6 +32,11 @@ class LessonShown(Wire):
     stale: str | None
     """Why it may not hold here."""
 
+    @property
+    def missed(self) -> bool:
+        """Whether it failed, or was timed, each time without a gain."""
+        return not self.helped and (self.gain_pct is not None or sum(self.failed.values()) >= self.tried)
+
 
 class LessonsResult(Result):
     """What `recall_lessons` returns."""
@@ -71,11 +76,12 @@ def so_far(lessons: Sequence[Lesson]) -> list[LessonShown]:
 def lesson_line(lesson: LessonShown) -> str:
     """The same in words."""
     aimed = "" if lesson.finding is None else f" against {lesson.finding}"
-    gain = "not timed"
+    came = f"tried {lesson.tried} time(s), never timed"
     if lesson.gain_pct is not None and lesson.gain_low_pct is not None and lesson.gain_high_pct is not None:
         gain = f"saved {lesson.gain_pct:g} % of the time ({lesson.gain_low_pct:g} to {lesson.gain_high_pct:g})"
+        came = f"helped {lesson.helped} of {lesson.tried}, {gain}"
     failed = ", ".join(f"{count} {kind}" for kind, count in lesson.failed.items())
-    told = f"- {lesson.strategy}{aimed}: helped {lesson.helped} of {lesson.tried}, {gain}"
+    told = f"- {lesson.strategy}{aimed}: {came}"
     told += f"; failed: {failed}" if failed else ""
     told += f". {lesson.why} [{lesson.device}; {', '.join(lesson.kernels)}]"
     return told + ("" if lesson.stale is None else f" STALE: {lesson.stale}")

@@ -20,14 +20,16 @@ TaskFile = Annotated[
     str,
     Field(
         description="Task file: a path, or Python source. It defines ENTRY, CASES and make_inputs(..., device); "
-        "optional: reference, TOLERANCE, work, IN_PLACE. The prompt generate_tests explains it."
+        "optional: reference, TOLERANCE, work, IN_PLACE. The prompt generate_tests, or "
+        "get_playbook(role='generate_tests'), explains it."
     ),
 ]
 OptionalTask = Annotated[
     str | None,
     Field(
         description="Task file: a path, or Python source, with ENTRY, CASES and make_inputs(..., device); see the "
-        "prompt generate_tests. Default: none, the kernel file is run as it stands and must call its kernels itself."
+        "prompt generate_tests, or get_playbook(role='generate_tests'). Default: none, the kernel file is run as it "
+        "stands and must call its kernels itself."
     ),
 ]
 OptionalBaseline = Annotated[

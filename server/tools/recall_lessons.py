@@ -1,5 +1,6 @@
 """recall_lessons: what strategies did for which findings in earlier runs."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import anyio
@@ -8,7 +9,7 @@ from mcp_types import ToolAnnotations
 from ...profiling.optimization.lessons import recall
 from ...sandbox.outcome import Kind
 from ..runs.machine import Machine
-from .lesson_report import LessonsResult, lesson_shown
+from .lesson_report import LessonShown, LessonsResult, lesson_shown
 from .run_shown import words
 
 NAME: Final = "recall_lessons"
@@ -55,15 +56,21 @@ async def recall_lessons(
     return LessonsResult(
         kind=Kind.OK,
         summary=summary,
-        next_step=_next_step(shown[0].strategy if shown else None, helped=bool(shown and shown[0].helped)),
+        next_step=_next_step(shown),
         lessons=shown,
         lessons_omitted=len(found) - len(shown),
     )
 
 
-def _next_step(strategy: str | None, *, helped: bool) -> str:
-    if strategy is None:
+def _next_step(shown: Sequence[LessonShown]) -> str:
+    if not shown:
         return "Go by the findings of start_optimization or diagnose_kernel."
-    if helped:
-        return f"Where its finding applies, try {strategy} early, and say so in submit_candidate's strategy."
+    helpful = next((lesson.strategy for lesson in shown if lesson.helped), None)
+    if helpful is not None:
+        return f"Where its finding applies, try {helpful} early, and say so in submit_candidate's strategy."
+    if not all(lesson.missed for lesson in shown):
+        return (
+            "What was never timed speaks neither for nor against a strategy: go by the findings of start_optimization "
+            "or diagnose_kernel, and time it on a GPU."
+        )
     return "None of these has helped yet: try something else, or say in strategy what is done otherwise this time."

@@ -86,7 +86,7 @@ class StartResult(AttemptShown, Result):
     """Of earlier runs, about the findings of this baseline."""
 
     def in_words(self) -> str:
-        return "\n".join([self.summary, *attempt_lines(self), *_lessons_lines(self.lessons)])
+        return "\n".join([self.summary, *attempt_lines(self, self.summary), *_lessons_lines(self.lessons)])
 
 
 class RunResult(AttemptShown, Result):
@@ -122,7 +122,7 @@ class RunResult(AttemptShown, Result):
             told.append(f"{self.runs_omitted} more run(s) not shown.")
         told += [f"Note: {note}" for note in self.notes]
         told += [f"At work: attempt {each.attempt}: {each.doing}" for each in self.at_work]
-        told += attempt_lines(self) if self.attempt is not None else _run_lines(self)
+        told += attempt_lines(self, self.summary) if self.attempt is not None else _run_lines(self)
         if self.source is not None:
             told += ["Its file:", self.source]
         return "\n".join(told)

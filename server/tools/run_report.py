@@ -10,7 +10,7 @@ from ...sandbox.outcome import Kind, Problem
 from ...sandbox.wire import Wire
 from ..results import Result, readable
 from ..runs.machine import Answer
-from .run_shown import AttemptShown, Best, CaseShown, Confirmed, FindingShown, HintShown, Score, Versus, words
+from .run_shown import AttemptShown, Best, CaseShown, Confirmed, FindingShown, HintShown, Score, Versus, within, words
 from .run_words import attempt_lines, next_step, same_as, summary
 
 CASES: Final = 6
@@ -33,7 +33,7 @@ class SubmissionResult(AttemptShown, Result):
     """What `submit_candidate` returns."""
 
     def in_words(self) -> str:
-        return "\n".join([self.summary, *attempt_lines(self)])
+        return "\n".join([self.summary, *attempt_lines(self, self.summary)])
 
 
 class Told(Wire):
@@ -83,9 +83,9 @@ def submission(told: Told) -> SubmissionResult:
 
 
 def attempts_left(answer: Answer) -> int:
-    """Candidates that the budget still allows; those that are being evaluated are not yet taken from it."""
-    budget = answer.run.frozen.budget
-    return max(0, budget.attempts - sum(attempt.counted for attempt in answer.memory.attempts))
+    """Candidates that the budget still allows, beside those that are being evaluated."""
+    spent = sum(attempt.counted for attempt in answer.memory.attempts)
+    return max(0, answer.run.frozen.budget.attempts - spent - answer.counting)
 
 
 def best(answer: Answer) -> Best:
@@ -152,7 +152,7 @@ def _outcome(attempt: Attempt, failure: Stopped | None) -> tuple[Kind, Problem |
 def _brief(problem: Problem) -> Problem:
     return problem.model_copy(
         update={
-            name: readable(value, limit)
+            name: readable(value, len(within(value, limit)))
             for name, limit in PROBLEM_CHARACTERS.items()
             if (value := getattr(problem, name)) is not None
         }

@@ -1,5 +1,6 @@
 """What run tools tell of one attempt: the models. Of hidden cases none tells more than how many there are."""
 
+import json
 from typing import Final, Literal
 
 from ...profiling.comparison import Outcome
@@ -118,9 +119,25 @@ class AttemptShown(Wire):
 
 
 def words(text: str, limit: int = SENTENCE_CHARACTERS) -> str:
-    """One line of printable characters, cut where it is too long: parts of it are a caller's, or a kernel's."""
+    """One line of printable characters, cut where it is too long as JSON: parts of it are a caller's, or a kernel's."""
     text = "".join(each if each.isprintable() else "?" for each in " ".join(text[: 4 * limit].split()))
-    return text if len(text) <= limit else f"{text[: limit - 4].rstrip()} ..."
+    return text if json_length(text) <= limit else f"{within(text, limit - 4).rstrip()} ..."
+
+
+def within(text: str, limit: int) -> str:
+    """The beginning of a text that is no longer than the limit as JSON."""
+    text = text[:limit]
+    left = limit
+    for place, each in enumerate(text):
+        left -= json_length(each)
+        if left < 0:
+            return text[:place]
+    return text
+
+
+def json_length(text: str) -> int:
+    """What a text takes in an answer: in JSON, a character of another script is six or twelve."""
+    return len(json.dumps(text)) - 2
 
 
 def named(number: int) -> str:

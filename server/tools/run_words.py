@@ -45,9 +45,18 @@ def summary(
     if problem is not None:
         where = f" (line {problem.line})" if problem.line else ""
         parts.append(f"{words(problem.message, 240)}{where}")
+    elif _untimed(answer):
+        # Why is a reason of its own.
+        parts.append("The baseline is right, and not timed." if attempt.number == BASELINE else "Right, and not timed.")
     elif shown.reasons and attempt.duplicate_of is None:
         parts.append(f"{_sentence(shown.reasons[0])}.")
     return " ".join(parts)
+
+
+def _untimed(answer: Answer) -> bool:
+    """Whether it is right, and nothing is known of its time."""
+    attempt, evidence = answer.attempt, answer.attempt.evidence
+    return attempt.duplicate_of is None and evidence is not None and evidence.untimed is not None
 
 
 def _against_best(shown: AttemptShown) -> str:
@@ -77,6 +86,11 @@ def next_step(answer: Answer, kind: Kind) -> str:
     if lever is None and attempt.hints:
         lever = attempt.hints[0].text
     first = "" if lever is None else f"{_sentence(words(lever, 120))}. "
+    if _untimed(answer) and number != BASELINE:
+        return (
+            f"{first}Change one thing of {named(number)} (of {named(run.incumbent)}, if compiled code got worse), then "
+            f"{submit}{number})."
+        )
     return f"{first}Change one thing of {named(run.incumbent)}, then {submit}{run.incumbent})."
 
 
@@ -89,9 +103,9 @@ def score_words(score: Score | Best) -> str:
     return f"{score.ratio:.3g}x ({score.ratio_low:.3g} to {score.ratio_high:.3g})"
 
 
-def attempt_lines(shown: AttemptShown) -> list[str]:
+def attempt_lines(shown: AttemptShown, summed_up: str) -> list[str]:
     """What the structured content has beside the summary, in words."""
-    told = [f"- {reason}" for reason in shown.reasons]
+    told = [f"- {reason}" for reason in shown.reasons if f"{_sentence(reason)}." not in summed_up]
     if shown.confirmed is not None:
         told.append(f"Second look: {confirmed_words(shown.confirmed)}.")
     told += [_case_line(case) for case in shown.cases]

@@ -28,6 +28,7 @@ from ..tuning.report import (
     TuneResult,
     bounded,
     cut,
+    outlook,
     searched,
     space_in_words,
     summary,
@@ -188,8 +189,8 @@ async def _without_gpu(
     result = TuneResult(
         kind=Kind.UNAVAILABLE,
         summary=f"{problem.message}.\nThe space has {search.space.size} points:\n{space_in_words(search.space)}\n"
-        f"{search.compiled_count} compiled for {goal.name} ({search.same_code()} to code that others have); ruled out: "
-        f"{pruned}.",
+        f"{search.compiled_count} compiled for {goal.name}, {search.same_code()} of them to the same code as others; "
+        f"ruled out: {pruned}.{outlook(search)}",
         next_step=problem.likely_fix,
         problem=problem,
         target=goal.name,

@@ -22,6 +22,9 @@ EFFECTS_SHOWN: Final = 4
 CASES_SHOWN: Final = 8
 LEFT_SHOWN: Final = 5
 NOTES_SHOWN: Final = 6
+PROMISING_SHOWN: Final = 3
+LEAST_OUTLOOK: Final = 0.01
+"""Of log(time): what a variant must be expected to win beside the file as it is."""
 CUT: Final = "Left out for length: "
 
 
@@ -132,6 +135,24 @@ def in_words(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={named(value)}" for name, value in values.items()) or "nothing"
 
 
+def outlook(search: Search) -> str:
+    """The variants of which the compiler's output lets one expect most, in a line; empty where none looks better."""
+    lost: dict[Point, float] = {}
+    for case, points in search.candidates().items():
+        for point in points:
+            parts = search.order.parts.get((case, point), ())
+            lost[point] = lost.get(point, 0.0) + search.shares[case] * sum(parts)
+    # The file as it is loses nothing to itself.
+    better = [point for point, loss in sorted(lost.items(), key=lambda one: one[1]) if loss < -LEAST_OUTLOOK]
+    if not better:
+        return ""
+    return (
+        "\nLooks promising, not measured: "
+        + "; ".join(in_words(search.space.named(point)) for point in better[:PROMISING_SHOWN])
+        + "."
+    )
+
+
 def space_in_words(space: Space) -> str:
     """One line a knob."""
     return "\n".join(f"  {_knob(knob)}" for knob in space.knobs[:KNOBS_SHOWN])
@@ -177,7 +198,7 @@ def summary(result: TuneResult) -> str:
     ruled_out = sum(result.pruned.values())
     lines.append(
         f"{result.evaluations} evaluations of {result.points} points ({result.compiled} compiled, {result.same_code} "
-        f"of them to code that others have, {ruled_out} ruled out unrun{_reasons(result.pruned)}); stopped: "
+        f"of them to the same code as others, {ruled_out} ruled out unrun{_reasons(result.pruned)}); stopped: "
         f"{result.stopped_because}."
     )
     mattered = [_effect(effect) for effect in result.effects if effect.matters]

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from tritonforge.prompts.contexts import OptimizeKernel, RemediateFailure
-from tritonforge.prompts.render import PROMPTS, PromptDescription
+from tritonforge.prompts.contexts import OptimizeKernel, RefineCandidate, RemediateFailure
+from tritonforge.prompts.roles import PROMPTS, PromptDescription
 
 every_prompt = pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
 
@@ -13,6 +13,13 @@ every_prompt = pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: pro
 def test_every_argument_is_described(prompt: PromptDescription) -> None:
     for name, field in prompt.context.model_fields.items():
         assert field.description, f"{prompt.name}.{name}"
+
+
+@every_prompt
+def test_every_role_can_be_filled_from_a_run_and_from_nothing(prompt: PromptDescription) -> None:
+    assert "run_id" in prompt.context.model_fields
+    assert not any(field.is_required() for field in prompt.context.model_fields.values())
+    assert prompt.context().run_id is None
 
 
 @every_prompt
@@ -28,28 +35,21 @@ def test_every_argument_can_be_given_as_a_string(prompt: PromptDescription) -> N
 
 
 @every_prompt
-def test_required_arguments_come_first_and_must_not_be_blank(prompt: PromptDescription) -> None:
-    required = [field.is_required() for field in prompt.context.model_fields.values()]
-    assert required[0]
-    arguments = dict.fromkeys(prompt.context.model_fields, "8")
-    with pytest.raises(ValidationError, match="kernel"):
-        prompt.context.model_validate({**arguments, "kernel": "  "})
-
-
-def test_an_optional_argument_left_blank_is_absent() -> None:
-    context = OptimizeKernel.model_validate({"kernel": "k.py", "task": "", "goal": " \n"})
-    assert context == OptimizeKernel(kernel="k.py")
-
-
-def test_the_defaults_are_the_documented_ones() -> None:
-    context = OptimizeKernel(kernel="k.py")
-    assert (context.task, context.target, context.goal, context.rounds) == (None, "h100", None, 8)
+def test_an_argument_left_blank_is_absent(prompt: PromptDescription) -> None:
+    blank = dict.fromkeys(prompt.context.model_fields, " \n")
+    assert prompt.context.model_validate(blank) == prompt.context()
 
 
 @pytest.mark.parametrize("rounds", ["0", "101", "many"])
 def test_rounds_that_make_no_sense_are_rejected(rounds: str) -> None:
     with pytest.raises(ValidationError, match="rounds"):
         OptimizeKernel.model_validate({"kernel": "k.py", "rounds": rounds})
+
+
+@pytest.mark.parametrize("attempt", ["-1", "first", "99999999999"])
+def test_attempts_that_no_run_has_are_rejected(attempt: str) -> None:
+    with pytest.raises(ValidationError, match="attempt"):
+        RefineCandidate.model_validate({"run_id": "r", "attempt": attempt})
 
 
 def test_contexts_are_immutable() -> None:

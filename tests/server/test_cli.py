@@ -128,6 +128,25 @@ def test_a_call_that_does_not_end_in_ok_ends_with_1(ran: dict[str, Ran]) -> None
     assert done.returncode == FAILED
 
 
+@pytest.mark.parametrize("words", [["runs", "list"], ["call", "hardware_spec"]], ids=["outside", "inside"])
+def test_a_command_that_nobody_reads_any_more_ends_without_a_word(tmp_path: Path, words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "tritonforge.server", "--state-dir", str(tmp_path), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+        # Each line is written as it is printed, in the middle of the command.
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
 def test_doctor_says_that_the_main_job_can_run_here(tmp_path: Path) -> None:
     done = command_line("doctor", "--json", state=tmp_path)
     report = json.loads(done.stdout)

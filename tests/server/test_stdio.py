@@ -19,10 +19,12 @@ from tritonforge import __version__
 TOOLS: Final = [
     "hardware_spec", "compile_kernel", "diagnose_kernel", "run_correctness", "benchmark", "profile_ncu",
     "start_optimization", "submit_candidate", "get_run", "recall_lessons", "tune_kernel",
+    "get_playbook",
 ]  # fmt: skip
+READ_ONLY: Final = {"hardware_spec", "recall_lessons", "get_playbook"}
 PROMPTS: Final = [
-    "optimize_kernel", "generate_tests", "remediate_failure", "judge_candidate", "refine_candidate",
-    "parametrize",
+    "optimize_kernel", "generate_tests", "propose_candidate", "remediate_failure", "judge_candidate",
+    "refine_candidate", "parametrize",
 ]  # fmt: skip
 
 PRINTING: Final = """
@@ -206,7 +208,7 @@ def test_a_client_is_greeted_and_finds_all_tools_and_prompts(start: Starter) -> 
         assert tool["description"]
         assert tool["inputSchema"]["type"] == "object"
         assert {"kind", "summary", "next_step", "problem", "artifacts"} <= set(tool["outputSchema"]["properties"])
-        assert tool["annotations"]["readOnlyHint"] is (tool["name"] in {"hardware_spec", "recall_lessons"})
+        assert tool["annotations"]["readOnlyHint"] is (tool["name"] in READ_ONLY)
         assert tool["annotations"]["destructiveHint"] is False
     prompts = server.request("prompts/list")["prompts"]
     assert [prompt["name"] for prompt in prompts] == PROMPTS

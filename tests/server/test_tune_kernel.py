@@ -88,6 +88,8 @@ async def test_without_a_gpu_the_space_and_what_compiling_rules_out_are_told(cli
     assert found["pruned"] == {"tensor cores lost": 2, "shared memory": 1}
     assert found["compiled"] == 1 + 3
     assert "BLOCK_K (tile, now 32): 64, 256" in found["summary"]
+    assert "4 compiled for h200, 0 of them to the same code as others" in found["summary"]
+    assert "Looks promising, not measured: BLOCK_K=64, num_warps=4" in found["summary"]
     assert "GPU" in found["problem"]["likely_fix"]
     assert found["evaluations"] == 0
     assert found["ratio"] is None

@@ -256,11 +256,24 @@ def test_else_it_is_a_finding_of_the_incumbent_that_nothing_was_tried_for() -> N
     run = memory(baseline(diagnosed=found), attempt(1, evidence(1.0), strategy="V1: wider loads"))
     lever = decide(evidence(1.0), run).lever
     assert lever is not None
-    assert lever.startswith("P1 loads without a pipeline (line 12)")
+    assert lever.startswith("P1 loads without a pipeline (line 12 of the baseline)")
     better = evidence(1.2, diagnosed=diagnosed(finding("G1", "an uneven last wave")), confirmation=confirmation(1.2))
     lever = decide(better, run).lever
     assert lever is not None
     assert lever.startswith("G1")
+
+
+def test_what_is_being_tried_is_not_what_to_try_next() -> None:
+    run = memory(baseline(diagnosed=diagnosed(finding("V1", "narrow loads"), finding("P1", "no pipeline"))))
+    assert (decide(evidence(1.0), run).lever or "").startswith("V1")
+    assert (decide(evidence(1.0), run, "V1: wider loads").lever or "").startswith("P1")
+
+
+def test_where_nothing_can_be_timed_the_next_finding_is_the_candidates_own() -> None:
+    run = memory(baseline(diagnosed=diagnosed(finding("L7", "two passes", line=22))))
+    its = evidence(diagnosed=diagnosed(finding("R1", "registers spill", line=9)))
+    assert decide(its, run).lever == "R1 registers spill (line 9): mend registers spill"
+    assert decide(evidence(), run).lever == "L7 two passes (line 22 of the baseline): mend two passes"
 
 
 def test_else_the_case_with_most_left_counted_by_weight() -> None:

@@ -52,6 +52,7 @@ def numbers(text: str) -> set[str]:
             "the last wave may leave 45 % of the time idle", "whole waves", "G2",
         ),
         ({"barriers": 4}, {"barriers": 12}, "barriers rose from 4 to 12", "once after the loop", None),
+        ({"barriers": 4}, {"barriers": 12, "loops": 0}, "barriers rose from 4 to 12", "over fewer warps", None),
         (
             {"blocks_per_sm": 2, "theoretical_occupancy_pct": 25.0, "shared_bytes": 98_304},
             {
@@ -78,6 +79,16 @@ def test_lost_alignment_is_told_once_and_its_symptoms_are_not() -> None:
     assert "loads narrowed" in texts.lower()
     assert "spill" not in texts
     assert "pipeline is gone" not in texts
+
+
+def test_code_that_has_no_loop_any_more_is_not_advised_about_one() -> None:
+    gone = facts(loops=0, barriers=12, pipeline_buffers=0)
+    texts = " ".join(
+        hint.text.lower() for hint in advised(right(gone, timings=[timing(0.9)]), right(facts(barriers=0)))
+    )
+    assert "barriers rose from 0 to 12" in texts
+    assert "loop" not in texts
+    assert "pipeline" not in texts
 
 
 def test_a_grid_of_less_than_a_wave_is_no_small_one_while_each_sm_has_a_block() -> None:

@@ -17,18 +17,11 @@ from tests.profiling.optimization.made_up_launches import (
 )
 from tritonforge.profiling.compiler.launch import LaunchFacts
 from tritonforge.profiling.optimization.hint_context import launches_beside
+from tritonforge.profiling.optimization.lesson import KERNELS_KEPT, RUNS_KEPT, Lesson, merge
+from tritonforge.profiling.optimization.lesson_distillation import RunFacts, distill, lesson_key
 from tritonforge.profiling.optimization.lesson_gains import Pooled, gain_beside, pooled
 from tritonforge.profiling.optimization.lesson_kinds import KINDS, finding_of, kernel_kind, kind_of, named_findings
-from tritonforge.profiling.optimization.lessons import (
-    KERNELS_KEPT,
-    RUNS_KEPT,
-    Lesson,
-    RunFacts,
-    distill,
-    lesson_key,
-    merge,
-    recall,
-)
+from tritonforge.profiling.optimization.lessons import recall
 from tritonforge.profiling.optimization.model import Attempt, Confirmation, Evidence
 from tritonforge.sandbox.outcome import Kind
 
@@ -208,6 +201,14 @@ def test_recalling_ranks_what_helps_first_and_marks_what_is_stale() -> None:
     assert [each.stale for each in found] == [
         None, None, "seen on NVIDIA A100, this is NVIDIA H200", "seen with Triton 3.4.1, this is 3.6.2",
     ]  # fmt: skip
+
+
+def test_what_was_never_timed_is_recalled_before_what_did_not_help() -> None:
+    untimed = lesson(key="a", tried=9, helped=0, gain_pct=None, gain_low_pct=None, gain_high_pct=None)
+    failing = untimed.model_copy(update={"key": "b", "failed": {"wrong": 9}})
+    vain, good = lesson(key="c", tried=9, helped=0, gain_pct=-1.0), lesson(key="d", tried=9, helped=8)
+    found = recall([failing, vain, untimed, good], device=H200, triton="3.6.2")
+    assert [each.lesson.key for each in found][:2] == ["d", "a"]
 
 
 def test_another_device_and_another_version_are_both_told() -> None:

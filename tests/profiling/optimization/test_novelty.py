@@ -289,6 +289,13 @@ def test_a_remark_names_the_like_what_came_of_it_and_what_was_not_tried() -> Non
     assert remarks(OTHER.replace("x_ptr", "a_ptr"), "tiling", attempts, texts)[0].endswith("which ended as wrong")
 
 
+def test_what_is_being_tried_is_not_remarked_as_untried() -> None:
+    attempts = [found(), attempt(1, evidence(0.9), strategy="V1: num_stages 4")]
+    said = remarks(KERNEL.replace("num_stages=3", "num_stages=5"), "P1, V1", attempts, {0: KERNEL})
+    assert said[-1] == "nothing was tried yet for G1 uneven last wave"
+    assert [each.id for each in untried(attempts, strategy="G1: whole waves")] == ["P1"]
+
+
 def test_of_something_new_nothing_is_remarked() -> None:
     attempts = [found(), attempt(1, evidence(0.9), strategy="bigger tiles")]
     assert remarks(KERNEL.replace("tl.exp(", "tl.exp2("), "exp2", attempts, {0: KERNEL, 1: KERNEL}) == []

@@ -56,7 +56,7 @@ def steps(example: str) -> list[Step]:
 
 def _sin(baseline: str, candidate: str) -> list[Step]:
     return [
-        Step("syntax", edited(baseline, ("block = 4", "block = (4")), "larger block", "compile_error"),
+        Step("syntax", edited(baseline, ("block = 4", "block = (4")), "larger block", "rejected"),
         Step("undefined", edited(baseline, ("tl.sin(x)", "tl.sine(x)")), "another sine", "compile_error"),
         Step("wrong", edited(baseline, ("tl.sin(x)", "tl.cos(x)")), "the cosine is cheaper", "wrong"),
         Step(
@@ -65,7 +65,8 @@ def _sin(baseline: str, candidate: str) -> list[Step]:
                 baseline, ("    out = torch.empty_like(x)", "    return torch.sin(x)\n    out = torch.empty_like(x)")
             ),
             "let torch do it",
-            "cheating",
+            # It launches no kernel of its own.
+            "rejected",
         ),
         Step("comment", f"# A comment.\n{baseline}", "a comment", "ok", duplicate_of="baseline"),
         Step("renamed", edited(baseline, ("offsets", "where")), "other names", "ok", duplicate_of="baseline"),
@@ -136,11 +137,11 @@ async def _called(client: Client, tool: str, arguments: Mapping[str, object]) ->
     return result.structured_content
 
 
-def faults(example: str, told: Told, *, gpu: bool) -> list[str]:
+def faults(example: str, told: Told, *, gpu: bool, chosen: Sequence[Step] | None = None) -> list[str]:
     """What was answered otherwise than it has to be, a line each."""
     found: list[str] = []
     numbers = {"baseline": 0, **{name: answer["attempt"] for name, answer in told.answers.items()}}
-    for step in steps(example):
+    for step in steps(example) if chosen is None else chosen:
         answer = told.answers.get(step.name)
         if answer is None:
             found.append(f"{step.name}: was not submitted, the run was over")

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any, Final
 
-from tritonforge.profiling.optimization.lessons import Lesson
+from tritonforge.profiling.optimization.lesson import Lesson
 from tritonforge.profiling.optimization.model import BASELINE, Attempt, Budget, Evidence, Limits
 from tritonforge.sandbox.outcome import Kind
+from tritonforge.server.runs.admission import Claim
 from tritonforge.server.runs.record import Frozen, Run
 from tritonforge.server.runs.store import Store
 
@@ -46,10 +47,7 @@ def claimed(
 ) -> Attempt:  # fmt: skip
     """An attempt that is being evaluated."""
     sha256 = store.put_file(text)
-    return store.claim(
-        run_id, parent=parent, strategy="another block", kernel_sha256=sha256, text_identity=text_identity or sha256,
-        counts=counts,
-    )  # fmt: skip
+    return store.claim(run_id, Claim(parent, "another block", sha256, text_identity or sha256, counts))
 
 
 def finished(attempt: Attempt, *, identity: str | None = None, **changed: Any) -> Attempt:

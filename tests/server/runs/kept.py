@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.profiling.optimization.made_up import case_timing, confirmation, evidence, timing
 from tritonforge.profiling.optimization.model import BASELINE, Budget, Evidence, Limits, Verdict
+from tritonforge.server.runs.admission import Claim
 from tritonforge.server.runs.memory import changed, now
 from tritonforge.server.runs.record import Frozen, Run
 from tritonforge.server.runs.store import Store
@@ -75,9 +76,7 @@ class Kept:
 
     def _claim(self, text: str, strategy: str, parent: int | None, *, counts: bool) -> Any:
         sha256 = self.store.put_file(text)
-        return self.store.claim(
-            self.run_id, parent=parent, strategy=strategy, kernel_sha256=sha256, text_identity=sha256, counts=counts
-        )
+        return self.store.claim(self.run_id, Claim(parent, strategy, sha256, sha256, counts))
 
 
 def measured(ratio: float, against: int = BASELINE, to_baseline: float | None = None) -> Evidence:

@@ -214,6 +214,25 @@ def test_the_largest_answer_to_a_candidate_stays_small(failed: bool) -> None:
         assert result.confirmed.hidden_checked == 8
 
 
+@pytest.mark.parametrize(
+    "foreign", ["速度を上げるために大きなブロックを使う", "\N{ROCKET}\N{FIRE}", '"\\'], ids=["cjk", "emoji", "escaped"]
+)
+@pytest.mark.parametrize("failed", [False, True], ids=["timed", "failed"])
+def test_answers_stay_small_in_every_script(monkeypatch: pytest.MonkeyPatch, foreign: str, failed: bool) -> None:
+    foreign *= 100
+    problem = PROBLEM.model_copy(
+        update=dict.fromkeys(("message", "file", "excerpt", "likely_cause", "likely_fix", "output"), foreign)
+    )
+    monkeypatch.setitem(globals(), "PROBLEM", problem)
+    monkeypatch.setitem(globals(), "LARGE", [f"{number} {foreign}" for number in range(20)])
+    monkeypatch.setitem(globals(), "EVIL", foreign)
+    monkeypatch.setitem(globals(), "LONG", foreign)
+    one = attempt(13, large(failed=failed))
+    fits(submission(tell(answer(one, [BASELINE, BEST], run(incumbent=12)))))
+    others = [attempt(number, large(failed=failed)) for number in range(1, 40)]
+    fits(about_run(Standing(answer(BASELINE, others, run()), [BASELINE, *others], {}, [], [foreign]), detail=False))
+
+
 def test_the_largest_beginning_stays_small() -> None:
     told = answer(BASELINE)
     result = started(

@@ -11,6 +11,8 @@ from mcp.client import Client
 from tests.server.conftest import RESULT_LIMIT, content_of, fits, text_of, tools_of
 from tests.server.runs.fake_evaluator import FakeEvaluator, candidate, task
 from tritonforge.server.app import build_server
+from tritonforge.server.runs import memory
+from tritonforge.server.runs.record import Frozen
 from tritonforge.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -180,7 +182,24 @@ async def test_without_a_gpu_candidates_are_checked_and_none_is_accepted(call: C
     assert started["gpu"] is None
     told = await submit(call, started["run_id"], candidate(2, ratio=5))
     assert (told["kind"], told["accepted"], told["score"]) == ("ok", False, None)
-    assert any("this machine has no GPU" in reason for reason in told["reasons"])
+    why = "right in the visible cases, neither timed nor run on hidden ones: this machine has no GPU"
+    assert told["reasons"][0] == why
+    assert json.dumps(told).count("this machine has no GPU") == 1
+
+
+async def test_what_was_never_timed_is_not_advised_against(call: Call) -> None:
+    run_id = await begin(call, task=task(timed=False))
+    await submit(call, run_id, candidate(2), "wider loads against V1")
+    await call("get_run", run_id=run_id, end=True)
+    untimed = await call("recall_lessons")
+    assert [(lesson["helped"], lesson["gain_pct"]) for lesson in untimed["lessons"]] == [(0, None)]
+    assert "speaks neither for nor against" in untimed["next_step"]
+    timed = await begin(call)
+    await submit(call, timed, candidate(2, ratio=0.8), "larger blocks against V6")
+    await call("get_run", run_id=timed, end=True)
+    assert "None of these has helped" in (await call("recall_lessons", finding="V6"))["next_step"]
+    await submit(call, await begin(call, target_ratio=1.2), candidate(2, ratio=1.5), "wider loads against V1")
+    assert "Where its finding applies" in (await call("recall_lessons"))["next_step"]
 
 
 # Duplicates.
@@ -336,10 +355,17 @@ async def test_what_is_no_candidates_doing_is_told_and_costs_nothing(call: Call)
     assert told["attempts_left"] == 8
 
 
-async def test_an_attempt_behind_which_the_evaluator_fails_does_not_seem_to_go_on(client: Client, call: Call) -> None:
+async def test_an_attempt_behind_which_the_evaluator_fails_does_not_seem_to_go_on(
+    call: Call, caplog: pytest.LogCaptureFixture
+) -> None:
     run_id = await begin(call)
-    arguments = {"run_id": run_id, "kernel": candidate(2, fault=True), "strategy": "an idea of its own"}
-    assert (await client.call_tool("submit_candidate", arguments)).is_error
+    told = await submit(call, run_id, candidate(2, fault=True))
+    assert (told["kind"], told["attempt"], told["verdict"], told["attempts_left"]) == ("unavailable", 1, None, 8)
+    said = "the evaluation failed by a fault of the server: ZeroDivisionError: a made-up fault of the evaluator"
+    assert told["problem"]["message"] == said
+    assert "once more" in told["problem"]["likely_fix"]
+    assert (await call("get_run", run_id=run_id, attempt=1))["kind"] == "unavailable"
+    assert any(record.exc_info for record in caplog.records)
     whole = await call("get_run", run_id=run_id)
     assert (whole["at_work"], whole["attempts_left"], whole["attempts"][1]["kind"]) == ([], 8, "unavailable")
     assert (await submit(call, run_id, candidate(2, ratio=1.5)))["accepted"]
@@ -530,3 +556,36 @@ async def test_texts_of_candidates_are_printable_and_cut(call: Call) -> None:
     whole = await call("get_run", run_id=run_id)
     for told in (failed, whole, await call("get_run")):
         assert json.dumps(told, ensure_ascii=False).isprintable()
+
+
+async def test_the_same_file_at_the_same_moment_is_evaluated_once(call: Call, fake: FakeEvaluator) -> None:
+    run_id = await begin(call)
+    text = candidate(2, ratio=1.5, hold="twins")
+    first = await submit(call, run_id, text, wait_s=0)
+    again = await submit(call, run_id, f"# once more\n{text}", wait_s=0)
+    assert (first["kind"], again["kind"], again["attempt"]) == ("running", "running", first["attempt"])
+    fake.release("twins")
+    over = await call("get_run", run_id=run_id, attempt=first["attempt"], wait_s=PATIENCE_S)
+    assert (over["verdict"], over["attempts_left"]) == ("accept", 7)
+
+
+async def test_the_same_code_at_the_same_moment_costs_one_attempt(call: Call, fake: FakeEvaluator) -> None:
+    run_id = await begin(call)
+    for value in (2, 3):
+        await submit(call, run_id, candidate(value, ratio=1.0, identity="same", hold="both"), wait_s=0)
+    fake.release("both")
+    told = [await call("get_run", run_id=run_id, attempt=number, wait_s=PATIENCE_S) for number in (1, 2)]
+    assert sorted(each["duplicate_of"] is None for each in told) == [False, True]
+    assert (await call("get_run", run_id=run_id))["attempts_left"] == 7
+
+
+async def test_a_run_whose_time_is_up_is_over_when_somebody_looks(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = await begin(call, wall_s=50)
+    assert (await call("get_run", run_id=run_id))["state"] == "open"
+
+    def later(_: Frozen) -> float:
+        return 51.0
+
+    monkeypatch.setattr(memory, "elapsed_s", later)
+    told = await call("get_run", run_id=run_id)
+    assert (told["state"], told["ended_by"]) == ("finished", "wall_time")

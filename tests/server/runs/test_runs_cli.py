@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from mcp_types import CallToolResult
@@ -13,36 +13,14 @@ from mcp_types import CallToolResult
 from tests.profiling.optimization.made_up import failed
 from tests.server.runs.fake_evaluator import FakeEvaluator, candidate, task
 from tests.server.runs.kept import RUN_ID, SECRET, Kept, measured, store_in
-from tritonforge.profiling.optimization.lessons import Lesson
-from tritonforge.server.cli import FAILED, MISUSE, OK, finished, parse_arguments, run
+from tests.server.runs.shell import Shell
+from tritonforge.profiling.optimization.lesson import Lesson
+from tritonforge.server.cli import FAILED, MISUSE, OK, finished, parse_arguments
 from tritonforge.server.runs.store import Store
 from tritonforge.server.services import Services
 
 FASTER = "# one pass\ndef entry(x):\n    return +x\n"
 KEYS = ["a1b2c3d4e5f6a7b8c9d0e1f2", "a1b2c3d4ffffffffffffffff", "0123456789abcdef01234567"]
-
-
-class Ended(NamedTuple):
-    """A command that has ended."""
-
-    code: int | str | None
-    out: str
-    err: str
-
-
-class Shell:
-    """Runs commands on one state folder."""
-
-    def __init__(self, state: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self._state, self._capture = state, capture
-
-    def __call__(self, *words: str) -> Ended:
-        try:
-            code: int | str | None = run(["--state-dir", str(self._state), *words])
-        except SystemExit as end:
-            code = end.code
-        out, err = self._capture.readouterr()
-        return Ended(code, out, err)
 
 
 @pytest.fixture
@@ -204,7 +182,7 @@ def test_a_run_that_accepted_nothing_is_not_exported(store: Store, shell: Shell)
     Kept(store).attempt(FASTER)
     done = shell("runs", "export", RUN_ID)
     assert (done.code, done.out) == (MISUSE, "")
-    assert "--attempt N" in done.err
+    assert "Name one of them, such as --attempt 1." in done.err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What is kept of runs comes back as it was, and what can't be is refused with what to do."""
 
+import os
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -18,9 +20,10 @@ from tests.server.runs.in_store import (
     made_up_run,
     opened,
 )
-from tritonforge.profiling.optimization.model import Attempt
+from tritonforge.profiling.optimization.model import BASELINE, Attempt
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.outcome import Kind
+from tritonforge.server.runs.admission import Claim
 from tritonforge.server.runs.record import Run
 from tritonforge.server.runs.store import Store
 
@@ -171,9 +174,9 @@ def test_a_parent_is_a_finished_attempt(store: Store) -> None:
 def test_what_is_claimed_is_told_as_it_was_given(store: Store) -> None:
     begun(store)
     attempt = store.claim(
-        RUN_ID, parent=0, strategy="wider", kernel_sha256=store.put_file("b\n"), kernel_shown_as="b.py",
-        kernel_origin="/somewhere", text_identity="t", counts=True, remarks=["like attempt 3"],
-    )  # fmt: skip
+        RUN_ID,
+        Claim(0, "wider", store.put_file("b\n"), "t", True, "b.py", "/somewhere", ["like attempt 3"]),
+    )
     assert attempt == store.attempt(RUN_ID, 1)
     assert (attempt.state, attempt.counted, attempt.strategy, attempt.parent) == ("running", True, "wider", 0)
     assert (attempt.kernel_shown_as, attempt.kernel_origin, attempt.remarks) == (
@@ -224,7 +227,8 @@ def test_an_attempt_that_was_compared_with_another_incumbent_is_not_kept(store: 
     def accepted(attempt: Attempt, expected: int) -> bool:
         return store.finish(
             RUN_ID, finished(attempt, accepted=True), expected_incumbent=expected,
-            run=lambda run: run.model_copy(update={"incumbent": attempt.number}), lessons=[lesson()],
+            run=lambda run: run.model_copy(update={"incumbent": attempt.number}),
+            taught=lambda before, after, attempts: [lesson()],
         )  # fmt: skip
 
     assert accepted(second, 0)
@@ -289,7 +293,7 @@ def test_no_row_names_a_file_that_is_not_there(store: Store) -> None:
     begun(store)
     (store.folder / "files").rename(store.folder / "elsewhere")
     for call in (
-        lambda: store.claim(RUN_ID, parent=0, strategy="s", kernel_sha256="0" * 64, text_identity="t", counts=True),
+        lambda: store.claim(RUN_ID, Claim(0, "s", "0" * 64, "t", True)),
         lambda: store.change(RUN_ID, opened),
     ):
         assert "Make the same call again." in refusal(call, Kind.UNAVAILABLE)
@@ -305,3 +309,44 @@ def test_lessons_of_one_key_are_one(store: Store) -> None:
     assert (second.key, second.updated_at) == ("b", AT)
     assert store.forget(["a", "a", "c"]) == 1
     assert [each.key for each in store.lessons()] == ["b"]
+
+
+def test_a_run_and_its_baseline_come_at_once_or_not_at_all(store: Store) -> None:
+    run = made_up_run(store)
+    missing = Claim(None, "the baseline", "0" * 64, "t", False)
+    assert "is gone" in refusal(lambda: store.create(run, missing), Kind.UNAVAILABLE)
+    assert store.runs() == []
+    store.create(run, missing._replace(kernel_sha256=run.frozen.kernel_sha256))
+    (baseline,) = store.attempts(RUN_ID)
+    assert (baseline.number, baseline.state, baseline.counted) == (BASELINE, "running", False)
+    assert store.orphans() == []
+    other = Store(store.folder)
+    assert other.adopt(RUN_ID, BASELINE) is None
+    other.close()
+
+
+def test_an_attempt_that_an_earlier_one_answers_for_is_never_running(store: Store) -> None:
+    begun(store, budget=1)
+    claim = Claim(0, "the same", store.put_file("b\n"), "t", False)
+    told = store.claim(RUN_ID, claim, answered=lambda attempt: finished(attempt, duplicate_of=0, identity="i"))
+    assert told == store.attempt(RUN_ID, 1)
+    assert (told.state, told.duplicate_of) == ("finished", 0)
+    found = store.find(RUN_ID, identity="i")
+    assert found == told
+    with pytest.raises(ZeroDivisionError):
+        store.claim(RUN_ID, claim, answered=lambda attempt: finished(attempt, duplicate_of=1 // 0))
+    assert [attempt.number for attempt in store.attempts(RUN_ID)] == [0, 1]
+    assert store.check() == []
+
+
+def test_a_file_that_a_killed_process_left_half_written_is_swept_when_it_is_old(tmp_path: Path) -> None:
+    folder = tmp_path / "files" / "ab"
+    folder.mkdir(parents=True)
+    for name, age_s in (("old.partial", 4000), ("new.partial", 60), ("ab" * 32, 4000)):
+        (folder / name).write_text("half")
+        at = time.time() - age_s
+        os.utime(folder / name, (at, at))
+    store = Store(tmp_path)
+    store.put_file("b\n")
+    store.close()
+    assert {path.name for path in folder.iterdir()} == {"new.partial", "ab" * 32}

@@ -204,4 +204,4 @@ def _checked(store: Store) -> list[str]:
 def _with_attempt(store: Store) -> None:
     begun(store)
     attempt = finished(claimed(store), identity="a", counted=True)
-    store.finish(RUN_ID, attempt, expected_incumbent=None, lessons=[lesson()])
+    store.finish(RUN_ID, attempt, expected_incumbent=None, taught=lambda before, after, attempts: [lesson()])

@@ -3,96 +3,38 @@
 TRITONFORGE_KILLS says how often, for the long run.
 """
 
-import os
 import random
-import select
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.server.runs.in_store import begun, claimed, finished, opened
+from tests.server.runs.nursery import KILLS, Nursery, nursery
 from tests.server.runs.store_writer import evaluate, fingerprint, steps
 from tritonforge.profiling.optimization.model import BASELINE
 from tritonforge.server.runs.store import Store
 
-KILLS: Final = int(os.environ.get("TRITONFORGE_KILLS", "50"))
 KILLS_PER_STORE: Final = 10
-ROOT: Final = Path(__file__).parents[3]
-LATEST_S: Final = 0.15
-"""Kills that do not wait for a line come until then."""
-LINES_AT_MOST: Final = 60
-SILENT_S: Final = 60.0
-"""Far beyond what anything here takes: a writer that says nothing for so long fails its test instead of stopping it."""
-
-
-class Nursery:
-    """Makes writers and reads what they tell."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._input, self._output = process.stdin, process.stdout.fileno()
-        self._rest = b""
-
-    def killed(self, folder: Path, seed: int, chance: random.Random) -> list[list[str]]:
-        """Let a writer work on a store and kill it upon a random line, or at a random moment; what it told."""
-        self._input.write(f"{folder} {seed}\n".encode())
-        self._input.flush()
-        (first, pid), *told = next(self._lines(SILENT_S))
-        assert first == "pid"
-        wanted = chance.randint(0, LINES_AT_MOST) if chance.random() < 0.5 else None
-        until = time.monotonic() + chance.uniform(0, LATEST_S)
-        while wanted is None or len(told) < wanted:
-            left_s = SILENT_S if wanted is not None else until - time.monotonic()
-            lines = next(self._lines(left_s), None) if left_s > 0 else None
-            if lines is None:
-                assert wanted is None, "the writer says nothing"
-                break
-            told += lines
-            assert all(line[0] != "ended" for line in lines), f"the writer failed: {lines}"
-        os.kill(int(pid), signal.SIGKILL)
-        for lines in self._lines(SILENT_S):
-            told += lines
-            if told[-1][0] == "ended":
-                break
-        assert told.pop() == ["ended", str(-signal.SIGKILL)]
-        return told
-
-    def _lines(self, patience_s: float) -> Iterator[list[list[str]]]:
-        """What comes, some whole lines at a time, until nothing comes for so long."""
-        while select.select([self._output], [], [], patience_s)[0]:
-            data = os.read(self._output, 1 << 16)
-            assert data, "the nursery has ended"
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            if lines:
-                yield [line.decode().split() for line in lines]
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    command = [sys.executable, "-m", "tests.server.runs.store_writer"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield Nursery(process)
-        assert process.stdin is not None
-        process.stdin.close()
+def writers() -> Generator[Nursery]:
+    with nursery("tests.server.runs.store_writer", latest_s=0.15, lines_at_most=60) as made:
+        yield made
 
 
 @pytest.mark.parametrize("seed", range(0, KILLS, KILLS_PER_STORE))
 def test_what_a_killed_server_had_told_is_kept_and_the_rest_can_be_taken_up(
-    nursery: Nursery, tmp_path: Path, seed: int
+    writers: Nursery, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
     # Where another server is alive, SQLite recovers nothing at the next opening; where none is, it has to.
     other = Store(tmp_path) if chance.random() < 0.5 else None
     alive = claimed(other, begun(other, "alive")).number if other is not None else None
     for kill in range(seed, min(seed + KILLS_PER_STORE, KILLS)):
-        told = nursery.killed(tmp_path, kill, chance)
+        told = writers.killed(tmp_path, kill, chance)
         store = Store(tmp_path)
         assert store.check() == []
         _holds(store, told)

@@ -200,7 +200,13 @@ def test_one_of_those_who_are_accepted_at_once_wins_and_the_others_are_told(stor
         def better(run: Run) -> Run:
             return run.model_copy(update={"incumbent": attempt.number})
 
-        if mine.finish(RUN_ID, finished(attempt), expected_incumbent=0, run=better, lessons=[lesson()]):
+        if mine.finish(
+            RUN_ID,
+            finished(attempt),
+            expected_incumbent=0,
+            run=better,
+            taught=lambda before, after, attempts: [lesson()],
+        ):
             kept.append(attempt.number)
 
     at_once(8, accept)

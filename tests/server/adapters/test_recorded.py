@@ -1,0 +1,149 @@
+# pyright: basic
+# torch ships incomplete types.
+"""Files with a test of their own: what it calls becomes the cases, and running it makes the inputs."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.server.adapters.files import LINE, SCALE, SPEED, TEST, bench_file, inputs_of, loaded
+from tritonforge.server.adapters.find import adapt, choices
+from tritonforge.server.adapters.model import Form
+
+IMPORTING = """\
+import pytest
+import torch
+from scale import scaled
+
+
+@pytest.fixture
+def rows():
+    return 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("columns", [16, 32])
+def test_scaled(rows, columns, dtype):
+    x = torch.randn(rows, columns, dtype=dtype, device="cuda")
+    torch.testing.assert_close(scaled(x), x * 2)
+"""
+
+
+def test_each_form_of_arguments_is_a_case_under_the_key_of_its_result(tmp_path: Path) -> None:
+    adapted = adapt(bench_file(tmp_path))
+    task = loaded(adapted)
+    assert (adapted.form, task.ENTRY, task.IN_PLACE) == (Form.TRITONBENCH, "scaled", ())
+    # The third call repeats the first one's form, the fourth is empty.
+    assert {name: case["inputs"] for name, case in task.CASES.items()} == {
+        "plain": "x 4x8 float32",
+        "half": "x 64 float16, factor 0.5",
+        "other": "x 8x8 float16 strides [1, 8]",
+    }
+
+
+def test_inputs_are_those_of_the_call_fresh_for_each_seed_and_without_history(tmp_path: Path) -> None:
+    task = loaded(adapt(bench_file(tmp_path)))
+    made = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        made.append(inputs_of(task, "plain")[0])
+    assert made[0].shape == (4, 8)
+    assert not made[0].requires_grad
+    # The test seeds torch itself; that must not make all inputs the same.
+    assert not torch.equal(made[0], made[1])
+    assert torch.equal(made[0], made[2])
+    half = inputs_of(task, "half")
+    assert (half["x"].dtype, half["factor"]) == (torch.float16, 0.5)
+    assert inputs_of(task, "other")[0].stride() == (1, 8)
+    assert torch.manual_seed(3).initial_seed() == 3, "torch is as it was"
+
+
+def test_what_is_written_to_is_the_output_and_uninitialized_memory_is_zero(tmp_path: Path) -> None:
+    test = 'import torch\nx = torch.ones(16, device="cuda")\nout = torch.empty_like(x)\nscale_into(x, out)\n'
+    adapted = adapt(bench_file(tmp_path, test))
+    task = loaded(adapted)
+    assert (task.ENTRY, task.IN_PLACE) == ("scale_into", ("out",))
+    assert not inputs_of(task, "call_1")[1].any()
+    assert any("the outputs are the arguments" in words for words in adapted.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("call", "entry", "arguments"),
+    [
+        ("Doubling.apply(x)", "doubling_apply", 1),
+        ("double(x, 3.0)", "doubling_apply", 2),
+        ("Scaler(4.0)(x)", "call_scaler", 2),
+        ("scaled(x, torch.nn.LayerNorm(16, device='cuda'))", "call_scaled", 2),
+        ("_scale[lambda meta: (meta['n'] // 16,)](x, x, 16, 2.0, BLOCK=256)", "launch_scale", 6),
+    ],
+)
+def test_what_is_no_function_gets_a_wrapper(tmp_path: Path, call: str, entry: str, arguments: int) -> None:
+    adapted = adapt(bench_file(tmp_path, f'import torch\nx = torch.ones(16, device="cuda")\ny = {call}\n'))
+    task = loaded(adapted)
+    assert adapted.entry == task.ENTRY == entry
+    assert f"def {task.ENTRY}(" in adapted.kernel
+    assert any(f"the entry {task.ENTRY} was appended" in words for words in adapted.assumptions)
+    made = inputs_of(task, "call_1")
+    assert len(made) == arguments
+    if isinstance(made, dict):
+        assert made["grid"] == (1,)
+
+
+def test_an_argument_that_another_kernel_makes_is_no_case_and_the_other_kernel_comes_next(tmp_path: Path) -> None:
+    test = (
+        'import torch\nx = torch.ones(16, device="cuda")\ny = scaled(x)\nscale_into(y, x)\nscale_into(scaled(x), x)\n'
+    )
+    first, second = choices(bench_file(tmp_path, test))
+    assert (first.entry, second.entry) == ("scaled", "scale_into")
+    assert any("also calls scale_into" in words for words in first.assumptions)
+    with pytest.raises(ValueError, match="the result of another kernel of the file"):
+        loaded(second)
+
+
+def test_a_performance_file_gives_the_sizes_and_the_test_is_checked(tmp_path: Path) -> None:
+    speed = tmp_path / "scale_perf.py"
+    speed.write_text(SPEED)
+    with_sizes, without = choices(bench_file(tmp_path), performance=speed)
+    task = loaded(with_sizes)
+    assert task.CASES["speed_large"]["inputs"] == f"x {2**25} float32"
+    assert re.fullmatch(rf"x ({2**21}) float32", task.CASES["speed_medium"]["inputs"])
+    assert task.CASES["plain"]["small"] is True
+    assert task.HIDDEN_CASES.keys() == {"half", "other"}
+    assert inputs_of(task, "speed_medium")[0].numel() == 2**21
+    assert loaded(without).CASES.keys() == {"plain", "half", "other"}
+
+
+def test_a_test_that_fails_keeps_what_came_before(tmp_path: Path) -> None:
+    test = 'import torch\nscaled(torch.ones(8, device="cuda"))\nraise ValueError("no more")\n'
+    assert loaded(adapt(bench_file(tmp_path, test))).CASES.keys() == {"call_1"}
+
+
+def test_kernels_below_the_line_go_to_the_kernel_file(tmp_path: Path) -> None:
+    file = tmp_path / "odd.py"
+    file.write_text(f"import math\n{LINE}\n{SCALE}\n{LINE}\n{TEST}")
+    adapted = adapt(file)
+    assert "def _scale(" in adapted.kernel
+    assert adapted.entry == "scaled"
+    assert "plain" in loaded(adapted).CASES
+
+
+def test_a_pytest_file_that_imports_its_kernel_is_run_with_its_parameters_and_fixtures(tmp_path: Path) -> None:
+    (tmp_path / "scale.py").write_text(SCALE)
+    file = tmp_path / "test_scale.py"
+    file.write_text(IMPORTING)
+    adapted = adapt(file)
+    assert adapted.form is Form.PYTEST
+    assert adapted.kernel.startswith(SCALE.rstrip())
+    shapes = {case["inputs"] for case in loaded(adapted).CASES.values()}
+    assert shapes == {f"x 4x{columns} {dtype}" for columns in (16, 32) for dtype in ("float32", "float16")}
+
+
+def test_a_file_with_kernels_and_tests_is_taken_apart(tmp_path: Path) -> None:
+    file = tmp_path / "test_scale.py"
+    file.write_text(f"import pytest\n{SCALE}\n\n" + TEST.replace("result_gold = test_scaled()\n", ""))
+    adapted = adapt(file)
+    assert "def test_scaled" not in adapted.kernel
+    assert "import pytest" not in adapted.kernel
+    assert "plain" in loaded(adapted).CASES
