@@ -10,6 +10,9 @@ from .written import Writes, kernel_writes, writes_of
 SWITCHES: Final = frozenset({"inplace", "in_place", "inplace_backward", "overwrite"})
 """Parameters that say whether an argument is written to."""
 MADE: Final = """
+import types
+
+
 # Arguments that are no data come as a description, {"made": class, "args": ..., "kwargs": ...}.
 def _real(value):
     if isinstance(value, dict):
@@ -174,7 +177,15 @@ def _launched(path: str, facts: Facts) -> Entry | None:
         "function of it called beforehand",
     )
     return Entry(
-        path, name, ["grid", *parameters_of(function)], 1, sorted(kernel_writes(function, facts)), [], {}, wrapper, words
+        path,
+        name,
+        ["grid", *parameters_of(function)],
+        1,
+        sorted(kernel_writes(function, facts)),
+        [],
+        {},
+        wrapper,
+        words,
     )
 
 

@@ -217,7 +217,7 @@ class Evaluation:
         memory = memory_of(run, attempts)
         if incumbent is not None and memory.incumbent != incumbent and evidence.kind is Kind.OK and evidence.timings:
             return False
-        verdict = decide(evidence, memory)
+        verdict = decide(evidence, memory, loaded.attempt.strategy)
         parents = [each for each in attempts if each.number == loaded.attempt.parent]
         before = parents[0].evidence if parents else None
         attempt = _finished(loaded.attempt, evidence).model_copy(

@@ -216,9 +216,10 @@ def test_a_client_is_greeted_and_finds_all_tools_and_prompts(start: Starter) -> 
     assert got["messages"][0]["role"] == "user"
     assert "mine.py" in got["messages"][0]["content"]["text"]
     templates = server.request("resources/templates/list")["resourceTemplates"]
-    assert [template["uriTemplate"] for template in templates] == [
-        "tritonforge://artifacts/{digest}/{name}{?offset,limit}"
-    ]
+    assert {template["uriTemplate"] for template in templates} >= {
+        "tritonforge://artifacts/{digest}/{name}{?offset,limit}",
+        "tritonforge://runs/{run_id}{?offset,limit}",
+    }
     server.close_input()
     assert server.end() == 0
 

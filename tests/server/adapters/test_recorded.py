@@ -4,6 +4,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -89,6 +90,28 @@ def test_what_is_no_function_gets_a_wrapper(tmp_path: Path, call: str, entry: st
     assert len(made) == arguments
     if isinstance(made, dict):
         assert made["grid"] == (1,)
+
+
+def test_arguments_that_are_no_data_are_made_again_by_the_kernel_file(tmp_path: Path) -> None:
+    test = "import torch\nscaled(torch.nn.LayerNorm(8, eps=0.5))\nScaler(4.0)(torch.ones(4))\n"
+    adapted = adapt(bench_file(tmp_path, test))
+    (described,) = inputs_of(loaded(adapted), "call_1")
+    wrapper = adapted.kernel[adapted.kernel.index("import types") :]
+    space: dict[str, Any] = {"Scaler": lambda factor: factor * 2}
+    exec(compile(wrapper, "kernel", "exec"), space)
+    made = space["_real"](described)
+    assert (made.eps, made.weight.tolist()) == (0.5, [1.0] * 8)
+    assert space["_real"]([{"made": "Scaler", "args": (4.0,), "kwargs": {}}]) == [8.0]
+
+
+def test_a_switch_that_decides_about_the_outputs_is_the_same_in_all_cases(tmp_path: Path) -> None:
+    kernel = f"{SCALE}\n\ndef maybe(x, inplace=False):\n    out = x if inplace else torch.empty_like(x)\n"
+    kernel += "    scale_into(x, out)\n    return out\n"
+    test = 'import torch\nx = torch.ones(16, device="cuda")\nmaybe(x)\nmaybe(x, inplace=True)\n'
+    task = loaded(adapt(bench_file(tmp_path, test, kernel)))
+    assert (task.IN_PLACE, list(task.CASES)) == ((), ["call_1"])
+    task = loaded(adapt(bench_file(tmp_path, test.replace("maybe(x)\n", ""), kernel)))
+    assert (task.IN_PLACE, list(task.CASES)) == (("x",), ["call_1"])
 
 
 def test_an_argument_that_another_kernel_makes_is_no_case_and_the_other_kernel_comes_next(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def ideas(client: int) -> list[Idea]:
                 fake = {"ratio": 3 * ratio, "confirm": "wrong"}
             case 5:
                 # All clients have this one.
-                number, fake = 1000, {"ratio": 1.01}
+                number, seconds, fake = 1000, 0.01, {"ratio": 1.01}
             case _:
                 fake = {"ratio": ratio}
         text = candidate(number, light_pct=LIGHT_PCT, seconds=seconds, **fake)

@@ -27,7 +27,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 @pytest.mark.parametrize(
     ("budget", "change", "why"),
     [
-        (1, {}, "its budget of 1 attempts is spent"),
+        (1, {}, "it is finished"),  # its budget is spent
         (8, {"state": "finished", "ended_by": "user"}, "it is finished"),
         (8, {"state": "failed", "problem": "made up"}, "it is failed"),
     ],
