@@ -3,6 +3,7 @@
 import contextlib
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, NamedTuple
@@ -74,6 +75,7 @@ class Machine:
         self._evaluation = Evaluation(store, evaluator)
         self._jobs = Jobs()
         self._taking, self._verifying = anyio.Lock(), anyio.Lock()
+        self._wanted: Counter[JobKey] = Counter()
 
     async def __aenter__(self) -> "Machine":
         await self._jobs.__aenter__()
@@ -109,7 +111,16 @@ class Machine:
             attempt, is_new = await anyio.to_thread.run_sync(self._take, run_id, kernel, words, parent)
             if is_new:
                 self._begin(run_id, attempt.number)
+        if attempt.state == "running":
+            self._wanted[JobKey(run_id, attempt.number)] += 1
         return attempt
+
+    async def withdraw(self, run_id: str, number: int) -> None:
+        """Take a submission back: its evaluation ends, unless others have submitted the same."""
+        key = JobKey(run_id, number)
+        self._wanted[key] -= 1
+        if self._wanted[key] <= 0:
+            await self.cancel(run_id, number)
 
     async def wait(self, run_id: str, number: int, wait_s: float, progress: Progress) -> bool:
         """Wait for an attempt.

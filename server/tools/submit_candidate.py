@@ -61,7 +61,7 @@ async def submit_candidate(
         except anyio.get_cancelled_exc_class():
             # Whoever asked does not want it any more.
             with anyio.CancelScope(shield=True):
-                await machine.cancel(run_id, attempt.number)
+                await machine.withdraw(run_id, attempt.number)
             raise
     answer = await machine.answer(run_id, attempt.number)
     return submission(tell(answer, failure=failure, doing=machine.at_work(run_id).get(attempt.number)))

@@ -589,3 +589,15 @@ async def test_a_run_whose_time_is_up_is_over_when_somebody_looks(call: Call, mo
     monkeypatch.setattr(memory, "elapsed_s", later)
     told = await call("get_run", run_id=run_id)
     assert (told["state"], told["ended_by"]) == ("finished", "wall_time")
+
+
+async def test_a_cancelled_call_ends_nothing_that_another_call_has_submitted_too(
+    client: Client, call: Call, fake: FakeEvaluator
+) -> None:
+    run_id = await begin(call)
+    held = {"run_id": run_id, "kernel": candidate(2, ratio=1.5, hold="gate"), "strategy": "held"}
+    first = await call("submit_candidate", **held, wait_s=0)
+    await cancelled(client, "submit_candidate", held, lambda: fake.reached("gate"))
+    fake.release("gate")
+    over = await call("get_run", run_id=run_id, attempt=first["attempt"], wait_s=PATIENCE_S)
+    assert (over["kind"], over["verdict"]) == ("ok", "accept")
