@@ -85,7 +85,8 @@ from tritonforge.server.runs.store import Store
 
 store = Store(Path(sys.argv[1]))
 claimed(store)
-if os.fork() != 0:
+# The child says so: it has left the lock to its parent then.
+if os.fork() == 0:
     print("claimed", flush=True)
 sys.stdin.readline()
 """
