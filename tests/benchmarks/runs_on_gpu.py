@@ -163,6 +163,8 @@ async def clients(report: Report, state: Path) -> None:
             else:
                 told = await optimize(client, "sin", _own_steps(), attempts=8, target_pct=99.0)
                 answers[f"own {number}"] = list(told.answers.values())
+        report.kept["answers"] = answers
+        report.say(f"(client {number} is through after {time.perf_counter() - began:.1f} s)")
 
     async with served(build_server(Settings(state_dir=state / "http"))) as url:
         async with Client(url, read_timeout_seconds=600) as client:
@@ -177,7 +179,7 @@ async def clients(report: Report, state: Path) -> None:
             result = await client.call_tool("get_run", {"run_id": shared[0], "detail": True})
             assert result.structured_content is not None
             run = result.structured_content
-    report.kept["clients"] = {"answers": answers, "run": run}
+    report.kept["clients"] = {"answers": report.kept.pop("answers"), "run": run}
     flat = [answer for name, each in answers.items() if name.startswith("shared") for answer in each]
     numbers = sorted(answer["attempt"] for answer in flat)
     report.say(f"\n## {CLIENTS} clients of one server over HTTP, {SHARED} on one run of softmax: {wall_s:.1f} s", "")
