@@ -1,14 +1,15 @@
 """Typed context in, Markdown out."""
 
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .contexts import Context
+from .markdown import literal
 from .roles import PROMPTS, PromptDescription
-from .run_facts import Ratio, RunFacts
+from .run_facts import RunFacts
+from .run_words import facts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -73,42 +74,6 @@ def _with_few(run: RunFacts) -> RunFacts:
 _SHORTER: Final[Sequence[Callable[[RunFacts], RunFacts]]] = (_without_source, _without_measurements, _with_few)
 
 
-def literal(value: str, language: str = "") -> str:
-    """`value` as Markdown code that it can't break out of: a code span, or a fenced block for many lines."""
-    body = value.strip("\r\n")
-    if len(body.splitlines()) > 1:
-        return f"\n\n{fenced(body, language)}\n"
-    delimiter = "`" * (_longest_run(value) + 1)
-    body = body.strip()
-    # A space keeps the value's own backticks apart from the delimiter; Markdown strips it again.
-    padding = " " if body.startswith("`") or body.endswith("`") else ""
-    return f"{delimiter}{padding}{body}{padding}{delimiter}"
-
-
-def fenced(value: str, language: str = "") -> str:
-    """`value` as a fenced block whose fence is longer than any run of backticks in it."""
-    fence = "`" * max(_longest_run(value) + 1, 3)
-    body = value.strip("\r\n")
-    return f"{fence}{language}\n{body}\n{fence}"
-
-
-def _longest_run(value: str) -> int:
-    """Of backticks."""
-    return max((len(run) for run in re.findall("`+", value)), default=0)
-
-
-def _ratio(value: Ratio) -> str:
-    return f"{value.middle:.4g}x [{value.low:.4g}, {value.high:.4g}]"
-
-
-def _attempt(number: int) -> str:
-    return "the baseline" if number == 0 else f"attempt {number}"
-
-
-def _known(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
-
-
 @cache
 def environment() -> "Environment":
     """What reads the templates."""
@@ -122,5 +87,6 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(literal=literal, fenced=fenced, ratio=_ratio, attempt=_attempt, known=_known)
+    filters: dict[str, Callable[..., str]] = {"literal": literal, "facts": facts}
+    environment.filters.update(filters)
     return environment

@@ -1,16 +1,18 @@
 """What a run knows, in the prompts: all of it somewhere, in bounds, and as data."""
 
+import ast
+import inspect
 import re
 from collections.abc import Sequence
 from typing import cast, get_args
 
 import pytest
-from jinja2 import nodes
 from pydantic import BaseModel
 
 from tests.prompts.made_up_run import focus, run, tried
+from tritonforge.prompts import run_words
 from tritonforge.prompts.contexts import JudgeCandidate, OptimizeKernel, ProposeCandidate, RefineCandidate
-from tritonforge.prompts.render import CUT, TEMPLATES, environment, render
+from tritonforge.prompts.render import CUT, TEMPLATES, render
 from tritonforge.prompts.roles import PROMPTS, ROLES, PromptDescription
 from tritonforge.prompts.run_facts import RunFacts
 from tritonforge.sandbox.outcome import Problem
@@ -45,11 +47,24 @@ def values_in(value: object) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def test_the_part_about_runs_reads_every_field_and_no_other() -> None:
-    text = (TEMPLATES / "_run.md").read_text(encoding="utf-8")
-    read = {node.attr for node in environment().parse(text).find_all(nodes.Getattr)}
-    by_filter = {"middle", "low", "high"}
-    assert read | by_filter == {name for model in models_in(RunFacts) for name in model.model_fields}
+def test_the_part_about_runs_reads_every_field() -> None:
+    module = ast.parse(inspect.getsource(run_words))
+    read = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+    assert {name for model in models_in(RunFacts) for name in model.model_fields} <= read
+
+
+@every_prompt
+def test_a_role_asks_for_parts_that_there_are(prompt: PromptDescription) -> None:
+    asked = re.findall(r'run \| facts\("([a-z ]+)"\)', (TEMPLATES / prompt.template).read_text(encoding="utf-8"))
+    assert len(asked) == 1
+    assert set(asked[0].split()) <= set(run_words.PARTS)
+
+
+def test_lessons_of_strategies_that_were_never_timed_count_no_misses() -> None:
+    untimed = run().lessons[0].model_copy(update={"helped": 0, "gain_pct": None})
+    text = filled(ROLES["propose_candidate"], run(lessons=[untimed]))
+    assert "`<lesson>` was tried 22 time(s), and nothing was timed; `<lesson why>`" in text
+    assert "helped" not in text.partition("- Lesson")[2].partition("\n")[0]
 
 
 def test_every_value_of_a_run_appears_in_the_prompt_that_chooses_an_idea() -> None:
