@@ -1,6 +1,8 @@
 """demo: the loop on examples/sin, through the same server that an MCP client talks to."""
 
 import math
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
@@ -8,6 +10,7 @@ from typing import Any, Final, cast
 from mcp.client import Client
 
 from .app import build_server
+from .install.command import running_command
 from .settings import Settings
 
 FACTS: Final[tuple[tuple[str, Callable[[dict[str, Any]], object]], ...]] = (
@@ -43,13 +46,15 @@ async def demo(settings: Settings) -> int:
                            target="h100", cases=[CASE])  # fmt: skip
         second = await show("3. A candidate: a block of 1,024 instead of 4", "compile_kernel", kernel=candidate,
                             task=task, target="h100", cases=[CASE])  # fmt: skip
-        right = await show("4. Is the candidate right?", "run_correctness", kernel=candidate, task=task)
-        _say("5. The facts compared (h100)")
+        why = await show("4. Why is the baseline slow, and did that edit reach the compiler?", "diagnose_kernel",
+                         kernel=baseline, task=task, target="h100", case=CASE, verify_with=candidate)  # fmt: skip
+        right = await show("5. Is the candidate right?", "run_correctness", kernel=candidate, task=task)
+        _say("6. The facts compared (h100)")
         if first["kind"] == "ok" and second["kind"] == "ok":
             _say(_table(first["launches"][0], second["launches"][0]))
-        timed = await show("6. Is it faster?", "benchmark", kernel=candidate, task=task, baseline=baseline)
-        profiled = await show("7. What limits it now?", "profile_ncu", kernel=candidate, task=task)
-    needed = (spec, first, second, right)
+        timed = await show("7. Is it faster?", "benchmark", kernel=candidate, task=task, baseline=baseline)
+        profiled = await show("8. What limits it now?", "profile_ncu", kernel=candidate, task=task)
+    needed = (spec, first, second, why, right)
     optional_ok = all(result["kind"] in {"ok", "unavailable"} for result in (timed, profiled))
     good = all(result["kind"] == "ok" for result in needed) and optional_ok
     measured = timed["kind"] == profiled["kind"] == "ok"
@@ -57,11 +62,18 @@ async def demo(settings: Settings) -> int:
         "The whole loop works here." if measured else "Compiling and checking work here; timing and profiling do not."
     )
     _say(
-        f"{works} Next: add the server to your agent (README), or try examples/softmax and examples/matmul."
+        f"{works} Next, a file of yours that calls its kernel, with or without a GPU:\n"
+        f"  {program()} call diagnose_kernel --kernel my_kernel.py\n"
+        "README.md shows the whole way, and how to add the server to your agent."
         if good
         else "A step failed: `tritonforge-mcp doctor` tells what is missing."
     )
     return 0 if good else 1
+
+
+def program() -> str:
+    """How this program is started from a shell, whether or not its environment is active."""
+    return shlex.join(running_command(sys.argv[0], sys.executable))
 
 
 class _Show:
