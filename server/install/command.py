@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Final
 
 from ..settings import Settings
 from .clients import CLIENTS, MODULE, SCRIPT, Client, Environment, Server
-from .editing import installed, snippet, uninstalled
+from .editing import NameTaken, holds_ours, installed, snippet, uninstalled
 from .files import PRIVATE, SHARED, read_text, replace_text
 
 OK: Final = 0
@@ -25,9 +26,12 @@ NUMBERS: Final = ("spares", "gpu_spares", "idle_s", "memory_gb", "gpu_memory_gb"
 """Options with a number that are handed on where they are given."""
 MISSING: Final = """
 from importlib.util import find_spec
-print(*(name for name in ("torch", "triton") if find_spec(name) is None), sep=" and ")
+print("missing:", *(name for name in ("torch", "triton") if find_spec(name) is None))
 """
+MISSING_MARK: Final = "missing:"
+"""What nothing but Python prints for it."""
 MISSING_LIMIT_S: Final = 20.0
+NO_PYTHON: Final = "does not run Python"
 
 
 def run_command(settings: Settings, given: argparse.Namespace, *, say: Says, tell: Says) -> int:
@@ -35,16 +39,24 @@ def run_command(settings: Settings, given: argparse.Namespace, *, say: Says, tel
     client, name = CLIENTS[given.client], str(given.name)
     path = config_file(client, project=given.project)
     if given.command == "uninstall":
-        return _change(path, given, say, tell, lambda text: uninstalled(text, client, name), hint="")
+        return _change(path, given, say, tell, lambda text: uninstalled(text, client, name), hint=_no_hint)
     python = shutil.which(settings.python)
     if python is None:
         tell(f"there is no program {settings.python}: --python names the interpreter that your kernels run in")
         return MISUSE
+    unfit = why_unfit(python)
+    if unfit == NO_PYTHON:
+        tell(f"{python} {unfit}: --python names the interpreter that your kernels run in. Nothing was changed.")
+        return MISUSE
     server = this_server(settings, given, os.environ, python=python)
-    by_hand = f"\nTo add it by hand:\n{snippet(client, name, server)}"
+
+    def by_hand(error: ValueError) -> str:
+        free = error.free if isinstance(error, NameTaken) else name
+        return f"\nTo add it by hand:\n{snippet(client, free, server)}"
+
     code = _change(path, given, say, tell, lambda text: installed(text, client, name, server), hint=by_hand)
     if code == OK and not given.dry_run:
-        _say_next(client, given, python, server, say)
+        _say_next(client, given, f"{python}, which {unfit}" if unfit else None, server, say)
     return code
 
 
@@ -87,9 +99,15 @@ def _chosen(given: argparse.Namespace, environment: Mapping[str, str], option: s
 
 
 def _change(
-    path: Path, given: argparse.Namespace, say: Says, tell: Says, change: Callable[[str], str], *, hint: str
+    path: Path,
+    given: argparse.Namespace,
+    say: Says,
+    tell: Says,
+    change: Callable[[str], str],
+    *,
+    hint: Callable[[ValueError], str],
 ) -> int:
-    """Change a file and tell what changed."""
+    """Change a file and tell what changed; where it can't be, `hint` says what to do instead."""
     try:
         before = read_text(path)
         after = change(before)
@@ -100,13 +118,19 @@ def _change(
             there = "is up to date in" if given.command == "install" else "is not in"
             say(f"Nothing to do: {given.name} {there} {path}")
             return OK
-        kept = replace_text(path, before, after, mode=SHARED if given.project else PRIVATE)
+        # What was there before this server was; never what an earlier install has written.
+        keep = not holds_ours(before, CLIENTS[given.client])
+        kept = replace_text(path, before, after, mode=SHARED if given.project else PRIVATE, keep=keep)
     except ValueError as error:
-        tell(f"{path} {error}. Nothing was changed.{hint}")
+        tell(f"{path} {error}. Nothing was changed.{hint(error)}")
         return FAILED
     done = f"Wrote {given.name} into" if given.command == "install" else f"Removed {given.name} from"
     say(f"{done} {path}" + (f" (as it was before: {kept.name})" if kept else ""))
     return OK
+
+
+def _no_hint(error: ValueError) -> str:
+    return ""
 
 
 def _say_difference(path: Path, before: str, after: str, say: Says) -> None:
@@ -116,14 +140,15 @@ def _say_difference(path: Path, before: str, after: str, say: Says) -> None:
     say("\n".join(lines) or f"Nothing would change in {path}")
 
 
-def _say_next(client: Client, given: argparse.Namespace, python: str, server: Server, say: Says) -> None:
+def _say_next(client: Client, given: argparse.Namespace, unfit: str | None, server: Server, say: Says) -> None:
     steps = f"{client.project_steps} {client.next_steps}" if given.project else client.next_steps
     say(f"{client.title}: {steps.strip().format(name=given.name)}")
-    if unfit := why_unfit(python):
-        say(f"Kernels would run in {python}, which {unfit}: install again with --python PATH.")
+    if unfit is not None:
+        say(f"Kernels would run in {unfit}: install again with --python PATH.")
     if "archive-v0" in Path(server.command).parts:
         say("This program runs from uv's cache, which may be emptied: better `uv tool install`, then install again.")
-    say(f"`{SCRIPT} doctor` tells what works on this machine.")
+    start = running_command(server.command, sys.executable)
+    say(f"`{shlex.join([*start, 'doctor'])}` tells what works on this machine.")
 
 
 def why_unfit(python: str) -> str:
@@ -133,6 +158,9 @@ def why_unfit(python: str) -> str:
             [python, "-c", MISSING], capture_output=True, text=True, timeout=MISSING_LIMIT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return "does not run Python"
-    missing = done.stdout.strip()
-    return f"has no {missing}" if missing else ""
+        return NO_PYTHON
+    for line in done.stdout.splitlines():
+        if line.startswith(MISSING_MARK):
+            missing = line.removeprefix(MISSING_MARK).split()
+            return f"has no {' and '.join(missing)}" if missing else ""
+    return NO_PYTHON

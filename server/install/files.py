@@ -20,6 +20,9 @@ def read_text(path: Path) -> str:
         ValueError: it can't be read as text.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            # A pipe or a device may never end.
+            raise ValueError("is not a regular file")
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return ""
@@ -29,13 +32,20 @@ def read_text(path: Path) -> str:
         raise ValueError(f"can't be read: {error.strerror}") from None
 
 
-def replace_text(path: Path, before: str, after: str, *, mode: int) -> Path | None:
+def replace_text(path: Path, before: str, after: str, *, mode: int, keep: bool) -> Path | None:
     """Put `after` in place of `before` at once, permissions kept, and leave `before` beside it.
 
     A link stays a link: what it points to is replaced. A new file gets `mode`.
 
+    Args:
+        path: the file.
+        before: what it holds.
+        after: what it is to hold.
+        mode: of a new file.
+        keep: whether `before` is worth keeping, in place of what was kept earlier.
+
     Returns:
-        Where `before` is kept; None where there was no file.
+        Where `before` is kept; None where it is not, or there was no file.
 
     Raises:
         ValueError: the file changed since it was read, or can't be written.
@@ -51,11 +61,12 @@ def replace_text(path: Path, before: str, after: str, *, mode: int) -> Path | No
             _write(target, after, None, mode)
             return None
         status = target.stat()
-        _write(backup, before, status, mode)
+        if keep:
+            _write(backup, before, status, mode)
         _write(target, after, status, mode)
     except OSError as error:
         raise ValueError(f"can't be written: {error.strerror}") from None
-    return backup
+    return backup if keep else None
 
 
 def _write(path: Path, text: str, like: os.stat_result | None, mode: int) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tritonforge.server.cli import FAILED, MISUSE, OK, run
 from tritonforge.server.install.arguments import CLIENT_NAMES
 from tritonforge.server.install.clients import CLIENTS, Server, is_ours
-from tritonforge.server.install.command import run_command, running_command
+from tritonforge.server.install.command import run_command, running_command, why_unfit
 from tritonforge.server.install.editing import installed, snippet, uninstalled
 from tritonforge.server.install.files import replace_text
 from tritonforge.server.install.links import cursor_link, vscode_link
@@ -84,7 +84,8 @@ def test_a_second_install_does_nothing_and_says_so(home: Path, client: str, caps
     capsys.readouterr()
     assert run(["install", client]) == OK
     assert "Nothing to do: tritonforge is up to date" in capsys.readouterr().out
-    assert path.stat() == before
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns, after.st_mode) == (before.st_ino, before.st_mtime_ns, before.st_mode)
 
 
 @pytest.mark.parametrize("client", CLIENT_NAMES)
@@ -117,7 +118,8 @@ def test_it_says_what_to_do_next(home: Path, client: str, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert f"{CLIENTS[client].title}: " in shown
     assert "Use mine to make" in shown
-    assert "tritonforge-mcp doctor" in shown
+    (entry,) = servers(client, home / FILES[client][0]).values()
+    assert f"`{entry['command']} doctor` tells what works" in shown
 
 
 def test_options_that_are_given_are_handed_on(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,8 +166,6 @@ def test_variables_that_move_a_clients_folder_are_followed(home: Path, monkeypat
         ("codex", "[mcp_servers\n"),
         ("codex", 'mcp_servers = {theirs = {command = "x"}}\n'),
         ("codex", 'mcp_servers = "none"\n'),
-        ("cursor", '{"mcpServers": {"tritonforge": {"command": "npx", "args": ["other"]}}}'),
-        ("cursor", '{"mcpServers": {"tritonforge": {"url": "http://localhost:1"}}}'),
         ("cursor", '{"mcpServers": {"tritonforge": null, "a": 1, "a": 2}}'),
     ],
 )
@@ -182,6 +182,21 @@ def test_what_cannot_be_changed_safely_stays_and_is_shown_to_be_added_by_hand(
     assert snippet(CLIENTS[client], "tritonforge", Server(SCRIPT)) in said
     assert path.read_text() == text
     assert list(path.parent.glob("*before-tritonforge")) == []
+
+
+@pytest.mark.parametrize("theirs", [{"command": "npx", "args": ["other"]}, {"url": "http://localhost:1"}])
+def test_where_another_server_has_the_name_what_to_add_by_hand_has_a_free_one(
+    home: Path, theirs: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    text = json.dumps({"mcpServers": {"tritonforge": theirs, "tritonforge-2": theirs}})
+    path.write_text(text)
+    assert run(["install", "cursor"]) == FAILED
+    said = capsys.readouterr().err
+    assert "take another one: --name tritonforge-3" in said
+    assert said.endswith(snippet(CLIENTS["cursor"], "tritonforge-3", Server(SCRIPT)) + "\n")
+    assert path.read_text() == text
 
 
 def test_bytes_that_are_no_text_are_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +256,7 @@ def test_a_file_that_another_program_has_just_changed_is_left_alone(tmp_path: Pa
     path = tmp_path / "settings.json"
     path.write_text("newer")
     with pytest.raises(ValueError, match="changed by another program"):
-        replace_text(path, "older", "ours", mode=0o600)
+        replace_text(path, "older", "ours", mode=0o600, keep=True)
     assert path.read_text() == "newer"
 
 
@@ -271,7 +286,7 @@ def test_the_script_that_runs_is_named_by_its_full_path(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [("echo torch and triton", "has no torch and triton"), ("echo", ""), ("exit 1", "does not run Python")],
+    [("echo missing: torch triton", "has no torch and triton"), ("echo warned; echo missing:", "")],
 )
 def test_an_interpreter_that_kernels_cannot_run_in_is_pointed_out(
     tmp_path: Path, line: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -285,6 +300,53 @@ def test_an_interpreter_that_kernels_cannot_run_in_is_pointed_out(
     assert run_command(settings, given, say=print, tell=print) == OK
     shown = capsys.readouterr().out
     assert (f"Kernels would run in {python}, which {why}: " in shown) == bool(why)
+
+
+@pytest.mark.parametrize("line", ["true", "exit 1", "echo torch"])
+def test_a_program_that_is_no_python_is_refused(
+    home: Path, line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritonforge.server.install.command.why_unfit", why_unfit)
+    program = home / "python"
+    program.write_text(f"#!/bin/sh\n{line}\n")
+    program.chmod(0o755)
+    assert run(["install", "claude", "--python", str(program)]) == MISUSE
+    assert f"{program} does not run Python" in capsys.readouterr().err
+    assert not (home / ".claude.json").exists()
+
+
+def test_a_real_interpreter_is_asked_what_it_lacks() -> None:
+    assert why_unfit(sys.executable) == ""
+
+
+def test_what_was_there_before_this_server_stays_kept(home: Path) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text('{"a": 1}')
+    for words in (["install", "cursor"], ["install", "cursor", "--spares", "3"], ["install", "cursor", "--name", "b"]):
+        assert run(words) == OK
+    assert run(["uninstall", "cursor"]) == OK
+    backup = path.with_name("mcp.json.before-tritonforge")
+    assert backup.read_text() == '{"a": 1}'
+    # A file without our server is a new beginning.
+    assert run(["uninstall", "cursor", "--name", "b"]) == OK
+    path.write_text('{"a": 2}')
+    assert run(["install", "cursor"]) == OK
+    assert backup.read_text() == '{"a": 2}'
+
+
+def test_a_pipe_as_configuration_is_refused_and_not_waited_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(home / ".claude.json")
+    assert run(["install", "claude"]) == FAILED
+    assert "is not a regular file" in capsys.readouterr().err
+
+
+def test_a_value_that_equals_nothing_is_no_obstacle() -> None:
+    client = CLIENTS["codex"]
+    text = "limits = [nan, inf]\nwhen = 2026-01-01T00:00:00Z\n"
+    changed = installed(text, client, "t", SERVER)
+    assert changed.startswith(text)
+    assert uninstalled(changed, client, "t").strip() == text.strip()
 
 
 @pytest.mark.parametrize("name", ["a b", "", "a.b", "x" * 41, "ü"])
