@@ -42,7 +42,8 @@ With `depth="auto"` a level is left out where those before have answered: 3 and 
 explain 60 % of what can be won. Each level's cost is in the result. A finding's level says how deep its evidence
 goes; what rests on the source alone is a hypothesis, and so is what saves instructions only, until a profile shows a
 busy SM. So is, without a gain and last, what a demoted rule tells: its rewrite did not pay when it was measured.
-*Needs* is what a rule can't do without: where it is missing, `unknown` lists the rules that were not looked for.
+*Needs* is what a rule can't do without: where it is missing, `unknown` says how many rules were not looked for and
+what it takes to look, and `not_looked_for` lists them.
 Symptoms are folded into the root that makes them vanish.
 
 ## What is expected of an edit

@@ -20,15 +20,30 @@ BUSY_PCT: Final = 60.0
 WORTH_PCT: Final = 5.0
 """Own: an expected gain that comes before findings of which nothing is known but that they save no more than all."""
 
-_WITHOUT: Final[dict[Need, str]] = {
-    "source": "The kernel's source was not read or not found: causes in the source can't be named.",
-    "code": "The compiled code was not looked at: only hypotheses from the source are left.",
-    "lines": "The compiled code was not read by line: findings that need a line are missing.",
-    "remarks": "The compiler's passes were not asked for their remarks: refusals that only they tell are missing.",
-    "machine_code": "The machine code was not read.",
-    "profile": "The launch was not profiled: whether what the code shows costs time, and how much, is unknown, as are "
-    "cache behaviour, bank conflicts, contention, and whether a roof is reached.",
+_WITHOUT: Final[dict[Need, tuple[str, str]]] = {
+    "source": (
+        "The kernel's source was not read or not found: causes in the source can't be named",
+        "It is looked for in the kernel file.",
+    ),
+    "code": (
+        "The compiled code was not looked at: only hypotheses from the source are left",
+        "depth='compiler' looks at it.",
+    ),
+    "lines": (
+        "The compiled code was not read by line: findings that need a line are missing",
+        "depth='compiler' reads it.",
+    ),
+    "remarks": (
+        "The compiler's passes were not asked for their remarks: refusals that only they tell are missing",
+        "depth='compiler' asks them.",
+    ),
+    "profile": (
+        "The launch was not profiled: what each finding costs, cache behaviour, bank conflicts, contention and whether "
+        "a roof is reached are unknown",
+        "A profile needs a GPU and Nsight Compute.",
+    ),
 }
+"""What is not known without each, and what would provide it."""
 
 
 class _Found(NamedTuple):
@@ -58,6 +73,7 @@ def diagnose(facts: Facts, rules: Sequence[Rule] = RULES) -> Diagnosis:
         hypotheses=[finding for finding in told if finding not in confirmed][:HYPOTHESES_SHOWN],
         done=None if confirmed else _done(facts),
         unknown=_unknown(facts, rules),
+        not_looked_for=sorted(rule.id for rule in rules if rule not in usable),
     )
 
 
@@ -249,11 +265,11 @@ def _done(facts: Facts) -> str | None:
 
 
 def _unknown(facts: Facts, rules: Sequence[Rule]) -> list[str]:
-    wanted: list[Need] = ["source", "code", "lines", "remarks", "profile"]
     told: list[str] = []
-    for need in wanted:
+    for need, (without, remedy) in _WITHOUT.items():
         if facts.has(need):
             continue
-        missing = sorted(rule.id for rule in rules if need in rule.needs)
-        told.append(_WITHOUT[need] + (f" Not looked for: {', '.join(missing)}." if missing else ""))
+        missing = sum(need in rule.needs for rule in rules)
+        causes = f"; {missing} of {len(rules)} known causes were not looked for" if missing else ""
+        told.append(f"{without}{causes}. {remedy}")
     return told

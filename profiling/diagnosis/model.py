@@ -126,3 +126,5 @@ class Diagnosis(Wire):
     """Why nothing is left to win, as far as that is known; null where findings are."""
     unknown: list[str]
     """What this diagnosis could not look at, and what it therefore can't tell."""
+    not_looked_for: list[str] = []
+    """Ids of the causes that need it."""

@@ -1,6 +1,5 @@
 """diagnose_kernel: why a kernel is slow, down to the line and the compiler's pass, and which edit helps."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ from ...profiling.diagnosis.model import Diagnosis, Finding, Level, Scalar
 from ...profiling.diagnosis.probes import ProbeName
 from ...profiling.hardware.model import Target
 from ...profiling.ncu.levels import LEVELS
+from ...profiling.optimization.novelty import text_identity
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.source import Source, read_source
@@ -26,9 +26,11 @@ from ..probing import probe
 from ..services import Services
 from .diagnose_case import DEPTHS, Asked, Depth, Diagnosed, Ladder, Measure, climb, compiled
 from .diagnose_report import (
+    Appeared,
     CheckedPrediction,
     DiagnosisResult,
     Verification,
+    appeared,
     launch_of,
     level_of,
     named,
@@ -39,6 +41,7 @@ from .parameters import Progress
 from .profile_case import FILE
 from .profile_case import Asked as Profiling
 from .profile_ncu import LAUNCHES, Profiles, heaviest
+from .profile_ncu import NAME as PROFILER
 
 NAME: Final = "diagnose_kernel"
 TITLE: Final = "Diagnose why a kernel is slow"
@@ -170,6 +173,12 @@ async def how_profiled(
     """
     if DEPTHS[asked.depth] < Level.PROFILE:
         return None, "not asked for"
+    if PROFILER in services.settings.without:
+        off = f"{PROFILER} is switched off"
+        if asked.depth == "profile":
+            fix = "Leave depth out: source, code and compiler are looked at all the same."
+            raise Stopped(Kind.UNAVAILABLE, Problem(stage="profile", message=off, likely_fix=fix))
+        return None, off
     gpu = await services.gpu()
     if named_target is not None and gpu is not None and (await services.target(None)).name != asked.goal.name:
         return None, f"the target is {asked.goal.name}, and this machine has another GPU"
@@ -219,7 +228,8 @@ def _facts(facts: Facts) -> dict[str, object]:
 def _verify(ladder: Ladder, after: Sequence[Facts], file: str) -> Verification:
     """Holds the other file's code against the predictions."""
     checked: list[CheckedPrediction] = []
-    before_names, after_names = set[str](), set[str]()
+    before_names = set[str]()
+    new: dict[str, Appeared] = {}
     same = True
     for launch, partner in zip(ladder.launches, _partners(ladder.launches, after), strict=True):
         then = None if partner is None else _like(partner, launch.facts)
@@ -235,15 +245,16 @@ def _verify(ladder: Ladder, after: Sequence[Facts], file: str) -> Verification:
         if then is not None:
             # Both without what only the first file's profile tells.
             before_names |= {named(found) for found in _all(diagnose(_static(launch.facts)))}
-            after_names |= {named(found) for found in _all(diagnose(then))}
-    before_ids, after_ids = ({name.split()[0] for name in each} for each in (before_names, after_names))
+            told = diagnose(then)
+            new |= {named(found): appeared(told, found) for found in _all(told)}
+    before_ids, after_ids = ({name.split()[0] for name in each} for each in (before_names, new))
     return Verification(
         file=file,
         verdict="nothing_changed" if same else _verdict(checked),
         predictions=checked,
         gone=sorted(name for name in before_names if name.split()[0] not in after_ids),
         left=sorted(name for name in before_names if name.split()[0] in after_ids),
-        appeared=sorted(name for name in after_names if name.split()[0] not in before_ids),
+        appeared=[new[name] for name in sorted(new) if new[name].id not in before_ids],
     )
 
 
@@ -300,7 +311,7 @@ def _verdict(
 
 def _missed(found: Verification, target: str, before: Source, after: Source) -> list[Misprediction]:
     """Predictions of an edit that changed their fact, and not as they said; where none moved, the edit was none."""
-    digests = [hashlib.sha256(source.text.encode()).hexdigest() for source in (before, after)]
+    digests = [text_identity(source.text) for source in (before, after)]
     return [
         Misprediction(
             **each.model_dump(exclude={"holds"}), target=target, before_sha256=digests[0], after_sha256=digests[1]

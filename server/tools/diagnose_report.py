@@ -1,8 +1,9 @@
 """What diagnose_kernel returns: its models, and the same in words."""
 
+from collections.abc import Set
 from typing import Final, Literal
 
-from ...profiling.diagnosis.model import Evidence, Finding, Level, Scalar
+from ...profiling.diagnosis.model import Diagnosis, Evidence, Finding, Level, Scalar
 from ...sandbox.facts import line
 from ...sandbox.wire import Wire
 from ..probing import ProbeResult
@@ -21,6 +22,7 @@ DIFF_CHARACTERS: Final = 1500
 EXAMPLE_CHARACTERS: Final = 500
 UNKNOWN: Final = 3
 NOTES: Final = 6
+NAMED: Final = 8
 
 Name = Literal["source", "profile", "code", "compiler"]
 NAMES: Final[dict[Level, Name]] = {
@@ -113,6 +115,8 @@ class LaunchDiagnosis(Wire):
     """What only the source suggests, or what has not been seen to pay: check before acting."""
     unknown: list[str]
     """What was not looked at, and what that leaves open."""
+    not_looked_for: list[str] = []
+    """Ids of the catalogue that need it; of launches behind the first, the artifact has them."""
 
 
 class CheckedPrediction(Predicted):
@@ -125,6 +129,17 @@ class CheckedPrediction(Predicted):
     """Null: can't be told."""
 
 
+class Appeared(Wire):
+    """A finding that only the other file has."""
+
+    id: str
+    title: str
+    line: int | None
+    """In the other file."""
+    matters: str
+    """Whether it costs time, as far as the code alone tells."""
+
+
 class Verification(Wire):
     """Whether another kernel file's code is what the findings predicted. Nothing was timed."""
 
@@ -135,7 +150,7 @@ class Verification(Wire):
     gone: list[str]
     """Findings that the other file does not have any more, such as `V1 line 12`."""
     left: list[str]
-    appeared: list[str]
+    appeared: list[Appeared]
 
 
 class DiagnosisResult(Result):
@@ -177,12 +192,26 @@ def launch_of(found: Diagnosed, *, first: bool) -> LaunchDiagnosis:
         more=[_brief(finding) for finding in told.findings[shown : shown + BRIEF]],
         hypotheses=[_brief(finding) for finding in told.hypotheses[: HYPOTHESES if first else OF_OTHERS]],
         unknown=[_cut(text) for text in told.unknown[:UNKNOWN]] if first else [],
+        not_looked_for=told.not_looked_for if first else [],
     )
 
 
 def named(finding: Finding) -> str:
     """Such as `V1 line 12`."""
-    return finding.id if finding.line is None else f"{finding.id} line {finding.line}"
+    return _placed(finding)
+
+
+def appeared(told: Diagnosis, finding: Finding) -> Appeared:
+    """A finding of a diagnosis without a profile, as new in that file."""
+    if finding in told.findings:
+        matters = f"the code shows it; its cost is unknown ({finding.gain.why})"
+    elif finding.level is Level.SOURCE:
+        matters = "only the source suggests it: check it before acting"
+    elif finding.gain.why.startswith("for information"):
+        matters = finding.gain.why
+    else:
+        matters = "it matters only where a profile shows that it costs time"
+    return Appeared(id=finding.id, title=finding.title, line=finding.line, matters=_cut(matters, 200))
 
 
 def summary(result: DiagnosisResult, ladder: Ladder) -> str:
@@ -200,8 +229,9 @@ def summary(result: DiagnosisResult, ladder: Ladder) -> str:
         parts += [f"Probe: {text}" for text in (*result.probes.says, *result.probes.notes)]
         missing = [one for one in result.probes.probes if one.not_measured is not None]
         parts += [f"Probe {one.name} was not timed: {_cut(one.not_measured or '', 160)}" for one in missing]
+    gone = set(result.verification.gone) if result.verification is not None else set[str]()
     for launch in result.launches:
-        parts += _launch_lines(launch)
+        parts += _launch_lines(launch, gone)
     if result.launches_omitted:
         parts.append(f"{result.launches_omitted} more launch(es) not shown.")
     return "\n".join(parts)
@@ -275,7 +305,12 @@ def _evidence(each: Evidence) -> str:
     return _cut(f"{name}: {line(each.text).removeprefix(f'{name}: ')}{where}")
 
 
-def _launch_lines(launch: LaunchDiagnosis) -> list[str]:
+def _placed(found: Finding | FindingShown | Brief) -> str:
+    return found.id if found.line is None else f"{found.id} line {found.line}"
+
+
+def _launch_lines(launch: LaunchDiagnosis, gone: Set[str]) -> list[str]:
+    """What the kernel has; of what the verified file does not have any more, only that."""
     time = "" if launch.duration_us is None else f", {launch.duration_us:.1f} us"
     if launch.floor_us is not None and launch.floor_pct is not None:
         time += f" (floor {launch.floor_us:.1f} us: {launch.floor_pct:.0f} % reached)"
@@ -284,9 +319,14 @@ def _launch_lines(launch: LaunchDiagnosis) -> list[str]:
     if launch.done is not None:
         told.append(f"  {launch.done}")
     for number, finding in enumerate(launch.findings, 1):
-        told += _finding_lines(number, finding)
-    told += [f"  also {_short(brief)}" for brief in launch.more]
-    told += [f"  hypothesis {_short(brief)} -> {brief.recipe}" for brief in launch.hypotheses]
+        if _placed(finding) in gone:
+            told.append(f"  {number}. {_short(finding)}: gone in the other file")
+        else:
+            told += _finding_lines(number, finding)
+    told += [f"  also {_short(brief)}" for brief in launch.more if _placed(brief) not in gone]
+    told += [
+        f"  hypothesis {_short(brief)} -> {brief.recipe}" for brief in launch.hypotheses if _placed(brief) not in gone
+    ]
     told += [f"  unknown: {text}" for text in launch.unknown]
     return told
 
@@ -320,9 +360,10 @@ def _verification_lines(found: Verification) -> list[str]:
         held = {True: "as predicted", False: "NOT as predicted", None: "can't be told"}[each.holds]
         held = "unchanged" if each.after == each.now else held
         told.append(f"  {each.id} {each.kernel}: {each.fact} {each.now} -> {each.after}: {held}")
-    for what, names in (("gone", found.gone), ("left", found.left), ("new", found.appeared)):
+    for what, names in (("gone", found.gone), ("left", found.left)):
         if names:
-            told.append(f"  {what}: {', '.join(names[:8])}")
+            told.append(f"  {what}: {', '.join(names[:NAMED])}")
+    told += [f"  new: {_short(each)}: {each.matters}" for each in found.appeared[:NAMED]]
     return told
 
 
@@ -331,7 +372,7 @@ def _prediction(each: Predicted) -> str:
     return f"{each.fact} (now {each.now}) {each.expected}{to}"
 
 
-def _short(brief: Brief) -> str:
+def _short(brief: Brief | FindingShown | Appeared) -> str:
     return f"{brief.id} {brief.title}" + ("" if brief.line is None else f" (line {brief.line})")
 
 

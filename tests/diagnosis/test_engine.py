@@ -84,8 +84,12 @@ def test_what_only_the_source_suggests_is_a_hypothesis() -> None:
 def test_a_rule_without_its_facts_is_not_applied_and_that_is_said() -> None:
     told = diagnose(FACTS, [rule("T8", 1, needs=("remarks",)), rule("I9", 1, needs=("source",))])
     assert told.findings == []
-    assert any("remarks" in line and "T8" in line for line in told.unknown)
-    assert any("source" in line and "I9" in line for line in told.unknown)
+    assert told.not_looked_for == ["I9", "T8"]
+    for need, remedy in (("remarks", "depth='compiler' asks them."), ("source", "kernel file.")):
+        (line,) = [line for line in told.unknown if need in line]
+        assert "1 of 2 known causes were not looked for" in line
+        assert line.endswith(remedy)
+        assert "T8" not in line
 
 
 def test_at_the_roof_only_fewer_bytes_are_offered() -> None:

@@ -230,6 +230,21 @@ def test_two_passes_of_which_the_last_has_a_result_for_each_element_are_a_hypoth
 
 
 @pytest.mark.parametrize(
+    ("passes", "told", "example"),
+    [
+        (("", ""), "compute what is reduced in one pass", "new = tl.maximum"),
+        (("first + second)", "tl.sum(first) + tl.sum(second))"), "take all sums in one pass", "means += off / steps"),
+        (("first + second)", "second / tl.sum(second) * tl.max(first))"), "correcting the sum", "new = tl.maximum"),
+    ],
+)
+def test_how_a_row_is_read_once_depends_on_what_is_reduced(passes: tuple[str, str], told: str, example: str) -> None:
+    finding = found(twice(*passes), "M1")
+    assert told in finding.rewrite.recipe
+    assert ("maximum" in finding.rewrite.recipe) == ("correcting" in told)
+    assert example in finding.rewrite.example
+
+
+@pytest.mark.parametrize(
     "facts",
     [
         twice("for at in range(0, n", "for at in range(64, n"),

@@ -11,11 +11,14 @@ from mcp_types import TextResourceContents
 
 from tests.diagnosis.made_up import profile
 from tests.server.conftest import EXAMPLES, RESULT_LIMIT, content_of, fits, text_of, tools_of, without_gpu
+from tritonforge.profiling.diagnosis.model import Diagnosis, Finding, Gain, Level, Rewrite
+from tritonforge.profiling.diagnosis.rules import RULES
 from tritonforge.profiling.ncu.model import LaunchProfile
 from tritonforge.server.app import build_server
 from tritonforge.server.mispredictions import FILE
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools import diagnose_kernel
+from tritonforge.server.tools.diagnose_report import appeared
 from tritonforge.server.tools.profile_case import CaseProfile, Profiled
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
@@ -72,7 +75,7 @@ async def test_the_causes_are_named_with_their_lines_and_edits(slow: dict[str, A
     assert "+        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=4, num_stages=1," in first["diff"]
     assert first["predicted"] == [{"fact": "launch.mma", "now": "mma", "expected": "becomes", "to": "wgmma"}]
     assert (first["expected_pct"], first["at_most_pct"]) == (None, None)
-    assert "MMA version 3 acceleration not applied" in slow["summary"]
+    assert any("MMA version 3 acceleration not applied" in text for text in first["evidence"])
 
 
 @without_gpu
@@ -81,7 +84,11 @@ async def test_each_level_tells_what_it_cost_or_why_it_was_left_out(slow: dict[s
     assert ran == {"source": True, "profile": False, "code": True, "compiler": True}
     assert "no NVIDIA GPU" in next(level["why"] for level in slow["levels"] if level["level"] == "profile")
     assert slow["gpu"] is None
-    assert any("not profiled" in text for text in slow["launches"][0]["unknown"])
+    (unknown,) = slow["launches"][0]["unknown"]
+    missing = slow["launches"][0]["not_looked_for"]
+    assert f"{len(missing)} of {len(RULES)} known causes were not looked for. A profile needs a GPU" in unknown
+    assert "T15" in missing
+    assert "T15" not in slow["summary"]
 
 
 @without_gpu
@@ -98,11 +105,49 @@ async def test_another_file_is_held_against_the_predictions(slow: dict[str, Any]
 
 
 @without_gpu
+async def test_what_is_gone_is_not_told_again_as_if_it_were_there(slow: dict[str, Any]) -> None:
+    title = slow["launches"][0]["findings"][0]["title"]
+    line = slow["launches"][0]["findings"][0]["line"]
+    assert f"1. T1 {title} (line {line}): gone in the other file\n" in slow["summary"]
+    assert "edit: " not in slow["summary"]
+
+
+@without_gpu
+async def test_what_is_new_is_told_with_its_title_and_whether_it_matters(diagnose: Diagnose) -> None:
+    told = await diagnose(MATMUL, "candidate", verify_with=str(MATMUL / "baseline.py"))
+    new = {each["id"]: each for each in told["verification"]["appeared"]}
+    assert set(new) == {"P1", "T1"}
+    titles = {rule.id: rule.name for rule in RULES}
+    for id, each in new.items():
+        assert (each["title"], each["line"] is None) == (titles[id], False)
+        assert each["matters"].startswith("the code shows it; its cost is unknown (not profiled")
+        assert f"new: {id} {each['title']} (line {each['line']}): {each['matters']}" in told["summary"]
+
+
+@pytest.mark.parametrize(
+    ("level", "why", "said"),
+    [
+        (Level.SOURCE, "", "only the source suggests it"),
+        (Level.CODE, "not profiled", "only where a profile shows"),
+        (Level.CODE, "for information: saved nothing", "for information: saved nothing"),
+    ],
+)
+def test_what_is_new_and_not_sure_says_so(level: Level, why: str, said: str) -> None:
+    finding = Finding(
+        id="I7", title="t", level=level, kernel="k", line=21, excerpt=None, evidence=[], cause="", falsified_by="",
+        rewrite=Rewrite(recipe=""), predicted=[], gain=Gain(at_most_pct=None, why=why), risks=[],
+    )  # fmt: skip
+    told = Diagnosis(kernel="k", findings=[], hypotheses=[finding], done=None, unknown=[])
+    assert said in appeared(told, finding).matters
+
+
+@without_gpu
 async def test_an_edit_that_changes_nothing_is_told(diagnose: Diagnose, state: Path) -> None:
     kernel = (MATMUL / "baseline.py").read_text()
     told = await diagnose(MATMUL, "baseline", verify_with=kernel + "\n# looks better\n")
     assert told["verification"]["verdict"] == "nothing_changed"
     assert "did not reach the compiler" in told["next_step"]
+    assert "MMA version 3 acceleration not applied" in told["summary"]
     half = kernel.replace("num_stages=1", "num_stages=3").replace("num_warps=2", "num_warps=1")
     assert half != kernel
     told = (await diagnose(MATMUL, "baseline", verify_with=half))["verification"]

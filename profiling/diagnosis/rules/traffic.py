@@ -5,7 +5,7 @@ from typing import Final
 
 from ..caused import caused, line_of, measured
 from ..facts import Facts
-from ..model import Level, Prediction
+from ..model import Level, Prediction, Rewrite
 from ..rule import Hit, Rule, advice, seen
 from ..source.form import Form
 from ..source.host import is_cast, is_name, outputs, shown
@@ -19,6 +19,19 @@ _SAID_BY_CAUSE: Final = frozenset({"spills", "uncoalesced_loads", "uncoalesced_s
 """Causes that move bytes in vain, each with a finding of its own."""
 _LEAST: Final = 2
 """Passes that a row which does not fit into registers takes: one for its sum, one for its results."""
+_OF_MAXIMUM: Final = "compute maximum and sum in one pass, correcting the sum when the maximum grows"
+_OF_SUMS: Final = (
+    "take all sums in one pass, a variance beside its mean by Welford's update (the mean of squares less the squared "
+    "mean loses digits where the mean is large)"
+)
+_OF_ANY: Final = "compute what is reduced in one pass"
+_WELFORD: Final = (
+    "for start in range(0, n, BLOCK):\n    total += tl.load(x + start + i)\nmean = tl.sum(total) / n\n"
+    "for start in range(0, n, BLOCK):\n    off = tl.load(x + start + i) - mean\n    squares += off * off\n->\n"
+    "for start in range(0, n, BLOCK):   # lane by lane: n = steps * BLOCK\n    part = tl.load(x + start + i)\n"
+    "    off = part - means\n    steps += 1\n    means += off / steps\n    squares += off * (part - means)\n"
+    "mean = tl.sum(means) / BLOCK\noff = means - mean\nsquare = tl.sum(squares) + steps * tl.sum(off * off)"
+)
 
 
 def _plain(address: Form) -> tuple[tuple[tuple[str, str], ...], ...] | None:
@@ -98,6 +111,22 @@ def _fewer_loops(facts: Facts, hit: Hit) -> list[Prediction]:
     return [Prediction(fact="launch.loops", now=facts.launch.loops, expected="falls")]
 
 
+def _read_once(facts: Facts, hit: Hit) -> Rewrite:
+    """By what the kernel reduces: only a sum under a maximum has to be corrected."""
+    source = facts.source
+    largest = source is not None and bool(source.named("max", "maximum"))
+    sums = source is not None and bool(source.named("sum")) and not largest and not source.named("min", "minimum")
+    softmax = largest and source is not None and bool(source.named("exp", "exp2"))
+    together = _OF_MAXIMUM if softmax else _OF_SUMS if sums else _OF_ANY
+    return Rewrite(
+        recipe="Keep the row in registers, where it fits (up to some 16,000 elements of 8 to 16 warps): load it once, "
+        f"without a loop. Longer rows: {together}; two passes are the least if every element has a result. Fuse "
+        "neighbouring kernels that read what this one writes.",
+        example=_WELFORD if sums else "",
+        no_diff="the loops have to be merged",
+    )
+
+
 def _late(facts: Facts) -> list[Hit]:
     found, stall = caused(facts, "latency_bound"), caused(facts, "stall_long_scoreboard")
     if found is None or stall is None or not _BETTER_NAMED.isdisjoint(each.id for each in facts.causes):
@@ -145,12 +174,7 @@ M1: Final = Rule(
         if hit.line is not None
         else "More bytes go to and from device memory than the work needs."
     ),
-    rewrite=advice(
-        "Keep the row in registers, where it fits (up to some 16,000 elements of 8 to 16 warps): load it once, without "
-        "a loop. Longer rows: compute maximum and sum in one pass, correcting the sum when the maximum grows; two "
-        "passes are the least if every element has a result. Fuse neighbouring kernels that read what this one writes.",
-        "the loops have to be merged",
-    ),
+    rewrite=_read_once,
     predicts=_fewer_loops,
     falsified_by="The profile's bytes of device memory are what the work needs, and the time is too: L2 serves the "
     "later passes.",
