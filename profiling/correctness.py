@@ -20,6 +20,7 @@ from .verdict import (
     Check,
     Fault,
     Outside,
+    aliased_of,
     call_faults,
     is_decoy,
     missing_kernel,
@@ -241,7 +242,9 @@ class _CaseCheck:
         await self._reference.set_inputs(inputs)
         with blaming_baseline():
             call = await self._reference.call()
-        return inputs, await tasks.expect_from(call.values, slot=slot)
+        expected = await tasks.expect_from(call.values, slot=slot)
+        # Its results came as copies; where they lay is known from its own call.
+        return inputs, expected.model_copy(update={"aliased": aliased_of(call.facts)})
 
     async def _call(self, now: _Prepared) -> Call:
         offset = int(now.round.layout == "offset")

@@ -109,6 +109,12 @@ def call_faults(facts: CallFacts, before: CallFacts | None, aliased: Sequence[bo
     return faults
 
 
+def aliased_of(facts: CallFacts) -> list[bool]:
+    """Per output tensor of a call, whether it shares memory with an input."""
+    inputs = _Occupied(facts.inputs_at)
+    return [inputs.overlaps(place) for place in facts.outputs_at]
+
+
 def named(fault: Fault, broken: Sequence[BrokenMargin], labels: Sequence[str]) -> Fault:
     """The same with the names of the tensors, which only the kernel's worker knows."""
     return _out_of_bounds(broken, labels) if fault.check == "out_of_bounds" else fault

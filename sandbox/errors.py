@@ -3,6 +3,7 @@
 Exception
 └── SandboxError
     ├── Stopped             an evaluation ended early: an outcome kind and a problem, ordinary data for the caller
+    │   └── Unfit           a source was found and is no text of a Python file
     ├── ProtocolViolation   a worker sent what no worker of ours sends
     └── NvmlUnavailable     the driver's management library can't tell (in `nvml.py`)
 """
@@ -24,6 +25,14 @@ class Stopped(SandboxError):
         super().__init__(f"{kind}: {problem.message}")
         self.kind = kind
         self.problem = problem
+
+
+class Unfit(Stopped):
+    """A source was found, and what it holds can't be the text of a Python file: whoever wrote it is at fault, and not
+    whoever named it."""
+
+    def __init__(self, message: str, *, file: str | None = None, fix: str | None = None) -> None:
+        super().__init__(Kind.REJECTED, Problem(stage="source", message=message, file=file, likely_fix=fix))
 
 
 class ProtocolViolation(SandboxError):

@@ -187,6 +187,8 @@ def _classify(failure: Failure) -> tuple[Kind, str]:
 def _advise(kind: Kind, failure: Failure) -> tuple[str | None, str | None]:
     in_kernel = kind is Kind.COMPILE_ERROR or "InterpreterError" in failure.bases
     of_the_task = failure.stage in {"task", "inputs", "reference"}
+    if kind is Kind.REJECTED and (told := _of_refused(failure)) is not None:
+        return told
     for advice in ADVICE:
         applies = in_kernel or not (advice.in_kernel or of_the_task)
         if applies and re.search(advice.pattern, failure.message):
@@ -200,6 +202,20 @@ def _advise(kind: Kind, failure: Failure) -> tuple[str | None, str | None]:
     if kind is Kind.UNSUPPORTED:
         return None, "Run it on a machine with a GPU, or write the entry without what is named."
     return None, None
+
+
+def _of_refused(failure: Failure) -> tuple[str | None, str] | None:
+    """Cause and fix for what a file lacks before anything of it runs."""
+    message = failure.message
+    if "is not valid Python" in message:
+        if "```" in (failure.excerpt or ""):
+            return "Markdown stands around the code.", "Send only Python, no prose or fences."
+        return None, "Mend the syntax there. The whole text has to be Python: no prose, nothing left out."
+    if "calls sys.exit(" in message:
+        return None, "Take the exit out; what only a script does belongs under if __name__ == '__main__'."
+    if "(the task's ENTRY)" in message:
+        return None, "Define the host function under that name, with the baseline's signature."
+    return None
 
 
 def _ending(returncode: int | None) -> str:

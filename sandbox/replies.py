@@ -50,7 +50,15 @@ def malformed(what: str, error: Exception) -> Stopped:
     # pydantic's own text is long, and sends its reader to a manual.
     found = error.errors() if isinstance(error, ValidationError) else []
     wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in found[:3]) or str(error)
-    return Stopped(Kind.CHEATING, Problem(stage="worker", message=f"the worker's {what} is malformed: {wrong}"[:500]))
+    told = "something else than the worker wrote into it, such as a child that the file's code has forked"
+    return Stopped(
+        Kind.CHEATING,
+        Problem(
+            stage="worker",
+            message=f"the worker's {what} is malformed: {wrong}"[:400] + f": {told}",
+            likely_fix="Take out whatever forks, starts processes or threads, or writes to open file descriptors.",
+        ),
+    )
 
 
 def values_of(frame: Frame) -> Values:

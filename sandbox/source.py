@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from .errors import rejected
+from .errors import Unfit, rejected
 
 SIZE_LIMIT_BYTES = 1_000_000
 INLINE = "<source>"
@@ -38,6 +38,31 @@ def read_source(given: str | Source, what: str) -> Source:
         return Source(given, INLINE, None)
     if not given.strip():
         raise rejected("source", f"{what} is empty", fix=f"Give {what} as a path to a Python file or as source text.")
+    return read_file(given, what)
+
+
+def source_text(text: str, what: str) -> Source:
+    """A text that is source whatever stands in it, such as a model's: no file is looked for under its name.
+
+    Args:
+        text: the source.
+        what: as of `read_source`.
+
+    Raises:
+        Unfit: it is empty, too long, or no text of a Python file.
+    """
+    if not text.strip():
+        raise Unfit(f"the {what} source is empty", file=INLINE, fix="Give the whole file.")
+    _check_text(text, what, INLINE)
+    return Source(text, INLINE, None)
+
+
+def read_file(given: str, what: str) -> Source:
+    """Read the file at a path; arguments as of `read_source`.
+
+    Raises:
+        Stopped: ``rejected``: there is no such file, or it can't be read; `Unfit`: it is no text of a Python file.
+    """
     if "\0" in given:
         raise rejected("source", f"the {what} path contains a NUL byte", fix="Give a plain path or source text.")
     if _has_lone_surrogate(given):
@@ -56,9 +81,7 @@ def read_source(given: str | Source, what: str) -> Source:
                 "source", f"{given} is not a regular file", file=given, fix="Give the path of a Python file."
             )
         if facts.st_size > SIZE_LIMIT_BYTES:
-            raise rejected(
-                "source", f"{given} has {facts.st_size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=given
-            )
+            raise Unfit(f"{given} has {facts.st_size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=given)
         data = path.read_bytes()
     except FileNotFoundError:
         raise rejected(
@@ -74,9 +97,7 @@ def read_source(given: str | Source, what: str) -> Source:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise rejected(
-            "source", f"{given} is not UTF-8 text: {error.reason} at byte {error.start}", file=given
-        ) from None
+        raise Unfit(f"{given} is not UTF-8 text: {error.reason} at byte {error.start}", file=given) from None
     _check_text(text, what, given)
     return Source(text, given, str(path.resolve().parent))
 
@@ -84,16 +105,12 @@ def read_source(given: str | Source, what: str) -> Source:
 def _check_text(text: str, what: str, shown_as: str) -> None:
     size = len(text.encode("utf-8", errors="surrogatepass"))
     if size > SIZE_LIMIT_BYTES:
-        raise rejected(
-            "source", f"the {what} source has {size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=shown_as
-        )
+        raise Unfit(f"the {what} source has {size:,} bytes; {SIZE_LIMIT_BYTES:,} are allowed", file=shown_as)
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise rejected("source", f"the {what} source contains a NUL byte on line {line}", file=shown_as)
+        raise Unfit(f"the {what} source contains a NUL byte on line {line}", file=shown_as)
     if _has_lone_surrogate(text):
-        raise rejected(
-            "source", f"the {what} source contains a lone surrogate, which is not valid UTF-8", file=shown_as
-        )
+        raise Unfit(f"the {what} source contains a lone surrogate, which is not valid UTF-8", file=shown_as)
 
 
 def _has_lone_surrogate(text: str) -> bool:

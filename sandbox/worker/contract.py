@@ -26,8 +26,8 @@ VIEWS = ("offset", "strided", "broadcast")
 FORM = (
     "A task file defines ENTRY = 'function_name', CASES = {'case_name': {'parameter': value, ...}} and "
     "def make_inputs(<parameters>, device) returning a tuple or dict of arguments; optional: HIDDEN_CASES, "
-    "reference(*inputs), TOLERANCE, ERROR_FACTOR, work(<parameters>), reduction(<parameters>), IN_PLACE, GRAD, "
-    "SPECIAL_VALUES, VIEWS, STRIDES, NONDETERMINISTIC."
+    "reference(*inputs), TOLERANCE, ERROR_FACTOR, work(<parameters>), reduction(<parameters>), IN_PLACE, PARAMETERS, "
+    "GRAD, SPECIAL_VALUES, VIEWS, STRIDES, NONDETERMINISTIC."
 )
 
 
@@ -52,6 +52,9 @@ def describe(module: ModuleType) -> dict[str, Any]:
     in_place = getattr(module, "IN_PLACE", ())
     if not isinstance(in_place, list | tuple) or not all(isinstance(name, str) for name in in_place):
         raise bad(f"IN_PLACE must be a tuple of argument names, e.g. IN_PLACE = ('out',); it is {in_place!r}")
+    parameters = getattr(module, "PARAMETERS", ())
+    if not isinstance(parameters, list | tuple) or not all(isinstance(name, str) for name in parameters):
+        raise bad(f"PARAMETERS must be the names of the entry's parameters in order; it is {parameters!r}")
     for name in ("reference", "work", "reduction", "setup"):
         if hasattr(module, name) and not callable(getattr(module, name)):
             raise bad(f"{name} must be a function; it is a {type(getattr(module, name)).__name__}")

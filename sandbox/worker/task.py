@@ -252,6 +252,13 @@ class Task:
         if isinstance(after, dict) != isinstance(self.inputs, dict) or not isinstance(after, dict | tuple | list):
             return [{"where": "inputs", "mismatch": f"inputs: a {type(after).__name__} came back"}]
         names = self._names
+        if self.description["in_place"] and not names and not isinstance(after, dict):
+            raise Refused(
+                "rejected",
+                "task",
+                "IN_PLACE names arguments, make_inputs returns a tuple, and there is no reference whose parameters say "
+                "which is which: let make_inputs return a dict, or add PARAMETERS = ('x', 'out'), the entry's in order",
+            )
         before, now = (reference.arguments(side, names) for side in (self.inputs, after))
         if [place for place, _, _ in before] != [place for place, _, _ in now]:
             return [{"where": "inputs", "mismatch": f"inputs: {len(before)} went and {len(now)} others came back"}]
@@ -361,8 +368,10 @@ class Task:
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        """Names of the arguments as the reference has them."""
-        return reference.parameter_names(getattr(self._module, "reference", None))
+        """Names of the arguments as the reference has them, or as the task states them where it has none."""
+        if not hasattr(self._module, "reference"):
+            return list(getattr(self._module, "PARAMETERS", ()))
+        return reference.parameter_names(self._module.reference)
 
 
 def _seed(seed: int) -> None:

@@ -98,6 +98,21 @@ def test_a_malformed_report_is_cheating_and_not_repeated(fields: Any) -> None:
     assert len(problem.message) < 200
 
 
+@pytest.mark.parametrize(
+    ("message", "excerpt", "fix"),
+    [
+        ("k.py is not valid Python: invalid syntax", ">    1 | ```python\n     2 | x = 1", "no prose or fences"),
+        ("k.py is not valid Python: invalid syntax", ">    1 | def f(:", "Mend the syntax there"),
+        ("k.py calls sys.exit(0) while it is imported", None, "Take the exit out"),
+        ("k.py has no function 'f' (the task's ENTRY). It defines: g.", None, "Define the host function"),
+    ],
+)
+def test_what_a_file_lacks_is_told_with_what_to_do(message: str, excerpt: str | None, fix: str) -> None:
+    kind, problem = explained(kind="rejected", stage="load", message=message, excerpt=excerpt)
+    assert kind is Kind.REJECTED
+    assert fix in (problem.likely_fix or "")
+
+
 def test_the_exceptions_name_stands_before_its_message() -> None:
     assert explained(exception="some.module.OddError")[1].message == "OddError: odd"
 
