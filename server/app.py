@@ -12,7 +12,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequ
 from pydantic import Field, ValidationError
 
 from .. import __version__
-from . import prompt_registry, resources, run_resources, run_tools, schemas, tune_tools
+from . import prompt_registry, resources, run_resources, run_tools, schemas, switched_off, tune_tools
 from .results import respond
 from .runs.evaluation import ToolEvaluator
 from .runs.evaluator import Evaluator
@@ -138,9 +138,18 @@ def build_server(settings: Settings, evaluator: Callable[[Services], Evaluator] 
     Args:
         settings: of this process.
         evaluator: what measures the candidates of runs.
+
+    Raises:
+        Unusable: a tool is to be switched off that there is none of.
     """
     services = Services(settings)
-    machine = Machine(Store(settings.state_dir / "runs"), evaluator(services), turn=lambda: services.evaluations)
+    machine = Machine(
+        Store(settings.state_dir / "runs"),
+        evaluator(services),
+        turn=lambda: services.evaluations,
+        state_dir=settings.state_dir,
+        advises=diagnose_kernel.NAME not in settings.without,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncGenerator[Services]:
@@ -157,7 +166,7 @@ def build_server(settings: Settings, evaluator: Callable[[Services], Evaluator] 
     server = ToolServer(
         NAME,
         title="TritonForge",
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS + switched_off.told(settings.without),
         version=__version__,
         log_level="WARNING",
         lifespan=lifespan,
@@ -165,7 +174,8 @@ def build_server(settings: Settings, evaluator: Callable[[Services], Evaluator] 
     _register_tools(server, services)
     run_tools.register(server, machine, here, _progress)
     tune_tools.register(server, services, _progress)
-    prompt_registry.register(server, machine.store)
+    prompt_registry.register(server, machine.store, switched_off.told(settings.without))
+    switched_off.take_away(server, settings.without)
     resources.register(server, services)
     watch = run_resources.register(server, machine.store)
     schemas.register(server)

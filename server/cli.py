@@ -18,8 +18,11 @@ import anyio
 from .. import __version__
 from ..sandbox.executors.end import abandon
 from .adapters.arguments import add_commands as add_adapt_command
+from .call_words import CallHelp, kinds, option, shell_lines
+from .campaign.arguments import add_commands as add_campaign_command
 from .http_arguments import Endpoint, Unusable, add_http, endpoint
 from .install import arguments as install_arguments
+from .number_words import numeric, whole
 from .optimize.arguments import add_commands as add_headless_commands
 from .runs_arguments import add_commands
 from .settings import Settings, from_environment
@@ -88,6 +91,7 @@ def _run(arguments: Sequence[str]) -> int:
         idle_s=getattr(known, "idle_s", None),
         memory_gb=getattr(known, "memory_gb", None),
         gpu_memory_gb=getattr(known, "gpu_memory_gb", None),
+        without=getattr(known, "without", None) or (),
     )
     for folder in settings.allow_read:
         if not folder.is_dir():
@@ -121,6 +125,10 @@ def _run(arguments: Sequence[str]) -> int:
             from .evaluate_cli import run_evaluate
 
             return run_evaluate(settings, known, say=print, tell=_tell)
+        case "campaign":
+            from .campaign.command import run_campaign
+
+            return run_campaign(settings, known, say=print, tell=_tell)
         case "adapt":
             from .adapt_cli import run_adapt
 
@@ -172,21 +180,8 @@ def _shared(allow_read: str) -> argparse.ArgumentParser:
 SPARES_LIMIT: Final = 64
 
 
-def _count(word: str) -> int:
-    number = int(word)
-    if not 0 <= number <= SPARES_LIMIT:
-        raise ValueError
-    return number
-
-
-def _amount(word: str) -> float:
-    number = float(word)
-    if not 0 < number < math.inf:
-        raise ValueError
-    return number
-
-
-_count.__name__, _amount.__name__ = f"whole number from 0 to {SPARES_LIMIT}", "number above 0"
+_count: Final = whole(0, SPARES_LIMIT)
+_amount: Final = numeric("number above 0", float, lambda found: 0 < found < math.inf)
 WORKER_OPTIONS: Final = (
     ("spares", _count, "workers kept ready for the CPU, and as many for Triton's interpreter (default: 2)"),
     ("gpu-spares", _count, "workers kept ready on the GPU, about 0.6 GB of its memory each (default: 6)"),
@@ -209,7 +204,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tritonforge-mcp {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    add_http(commands.add_parser("serve", parents=[shared], help="serve MCP over stdio (the default) or HTTP"))
+    serve = commands.add_parser("serve", parents=[shared], help="serve MCP over stdio (the default) or HTTP")
+    add_http(serve)
+    serve.add_argument(
+        "--without", metavar="TOOL", action="append", help="offer no such tool, nor use it in runs; may be repeated"
+    )
     doctor = commands.add_parser("doctor", parents=[shared], help="what works on this machine, and why not")
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
     commands.add_parser("demo", parents=[shared], help="show the loop on one small kernel; needs no GPU")
@@ -219,17 +218,15 @@ def _parser() -> argparse.ArgumentParser:
         help="run one tool through the same path as an MCP client",
         usage="tritonforge-mcp call TOOL [--key value ...] [--json]",
         allow_abbrev=False,
+        add_help=False,
     )
-    call.add_argument(
-        "tool",
-        metavar="TOOL",
-        help="hardware_spec, compile_kernel, diagnose_kernel, run_correctness, benchmark, profile_ncu, "
-        "start_optimization, submit_candidate, get_run, recall_lessons, tune_kernel",
-    )
+    call.add_argument("-h", "--help", action=CallHelp)
+    call.add_argument("tool", metavar="TOOL", help="one of the tools below")
     call.add_argument("--json", action="store_true", help="print exactly the structured result")
     add_commands(commands, shared)
     add_headless_commands(commands, shared)
     add_adapt_command(commands, shared)
+    add_campaign_command(commands, shared)
     install_arguments.add_commands(commands, shared)
     return parser
 
@@ -237,11 +234,16 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(settings: Settings, at: Endpoint | None) -> int:
     from .app import build_server
 
-    server = build_server(settings)
+    try:
+        server = build_server(settings)
+    except Unusable as unusable:
+        return _misuse(str(unusable))
     gc.freeze()
     gc.enable()
     if at is None:
-        anyio.run(server.run_stdio_async)
+        from .stdio_server import serve_stdio
+
+        anyio.run(serve_stdio, server)
         return OK
     from .http_server import serve_http
 
@@ -282,7 +284,11 @@ def _call(settings: Settings, tool: str, rest: list[str], as_json: bool) -> int:
             if result.is_error:
                 return _misuse(text)
             structured = cast(dict[str, Any], result.structured_content)
-            print(json.dumps(structured, indent=2) if as_json else text)
+            if as_json:
+                print(json.dumps(structured, indent=2))
+            else:
+                known = {name for found in tools.values() for name in found.input_schema.get("properties", {})}
+                print("\n".join([text, *shell_lines(text, structured["artifacts"], settings.state_dir, known)]))
             return OK if structured["kind"] == "ok" else FAILED
 
     return anyio.run(call)
@@ -333,21 +339,21 @@ def parse_arguments(rest: Sequence[str], schema: dict[str, Any]) -> dict[str, An
         key, has_value, value = word[2:].partition("=")
         name = key.replace("-", "_")
         if name not in properties:
-            shown = ", ".join("--" + known.replace("_", "-") for known in properties)
+            shown = ", ".join(map(option, properties))
             raise ValueError(f"there is no argument --{key}; there are {shown}")
-        kinds = _types(properties[name])
-        if "boolean" in kinds and not has_value and (not words or words[0].startswith("--")):
+        types = kinds(properties[name])
+        if "boolean" in types and not has_value and (not words or words[0].startswith("--")):
             has_value, value = "=", "true"
         if not has_value:
             if not words:
                 raise ValueError(f"--{key} needs a value")
             value = words.pop(0)
-        if "array" in kinds:
+        if "array" in types:
             arguments.setdefault(name, []).extend(part for part in value.split(",") if part)
         elif name in arguments:
             raise ValueError(f"--{key} is given twice")
-        elif kinds & NUMBERS.keys():
-            kind, words_for_it = NUMBERS["integer" if "integer" in kinds else "number"]
+        elif types & NUMBERS.keys():
+            kind, words_for_it = NUMBERS["integer" if "integer" in types else "number"]
             try:
                 arguments[name] = kind(value)
             except ValueError:
@@ -356,13 +362,8 @@ def parse_arguments(rest: Sequence[str], schema: dict[str, Any]) -> dict[str, An
             arguments[name] = value
     missing = [name for name in schema.get("required", []) if name not in arguments]
     if missing:
-        raise ValueError(f"missing: {', '.join('--' + name.replace('_', '-') for name in missing)}")
+        raise ValueError(f"missing: {', '.join(map(option, missing))}")
     return arguments
-
-
-def _types(schema: dict[str, Any]) -> set[str]:
-    options: list[dict[str, Any]] = schema.get("anyOf", [schema])
-    return {str(option.get("type")) for option in options}
 
 
 def _misuse(message: str) -> int:

@@ -77,7 +77,7 @@ def _values(store: Store, name: str, known: Mapping[str, str]) -> Sequence[str]:
     """
     run_id = known.get(RUN, "").strip()
     # A folder is not made because somebody types.
-    runs = store.runs() if name in OF_RUNS and store.folder.is_dir() else []
+    runs = store.kept().runs if name in OF_RUNS and store.folder.is_dir() else []
     match name:
         case "run_id":
             return [run.frozen.run_id for run in runs]

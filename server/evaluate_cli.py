@@ -2,12 +2,13 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Final
 
-from ..sandbox.errors import Stopped, rejected
+from ..sandbox.errors import Stopped
 from ..sandbox.outcome import Kind
 from ..sandbox.source import SIZE_LIMIT_BYTES
-from .evaluator_api import evaluate
+from .evaluator_api import evaluate, unknown
 from .optimize.model import Says
 from .settings import Settings
 
@@ -38,21 +39,15 @@ def run_evaluate(settings: Settings, given: argparse.Namespace, *, say: Says, te
     except Stopped as stopped:
         problem = stopped.problem
         tell(problem.message if problem.likely_fix is None else f"{problem.message}. {problem.likely_fix}")
+        if given.json:
+            say(unknown(stopped.kind, problem).model_dump_json(indent=2))
         return MISUSE if stopped.kind is Kind.REJECTED else FAILED
     say(evaluation.model_dump_json(indent=2) if given.json else evaluation.feedback)
     return OK if evaluation.kind is Kind.OK else FAILED
 
 
-def _candidate(given: str) -> str:
-    """
-    Raises:
-        Stopped: ``rejected``: standard input is no text.
-    """
+def _candidate(given: str) -> str | Path:
+    """Text of standard input, or a path. Bytes that are no UTF-8 become what is refused as such in a candidate."""
     if given != STDIN:
-        return given
-    try:
-        text = sys.stdin.buffer.read(SIZE_LIMIT_BYTES + 1).decode()
-    except UnicodeDecodeError as error:
-        raise rejected("source", f"standard input is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    # A text without a newline would be taken for a path.
-    return text if "\n" in text else f"{text}\n"
+        return Path(given)
+    return sys.stdin.buffer.read(SIZE_LIMIT_BYTES + 1).decode("utf-8-sig", "surrogateescape")

@@ -99,7 +99,7 @@ def feedback(kind: Kind, score: float | None, side: Mapping[str, Any]) -> str:
 
 def _headline(kind: Kind, score: float | None, side: Mapping[str, Any]) -> str:
     if score is None:
-        return f"No score: {side['why_no_score']}."
+        return f"Right in all cases that were checked; no score: {side['why_no_score']}."
     if kind is not Kind.OK:
         return f"Score 0: it failed, {kind}."
     second = side["second_look"]

@@ -30,9 +30,9 @@ from ..profiling.optimization.model import (
     Memory,
     Timing,
 )
-from ..sandbox.errors import Stopped
+from ..sandbox.errors import Stopped, Unfit
 from ..sandbox.outcome import Kind, Problem
-from ..sandbox.source import INLINE, Source, read_source
+from ..sandbox.source import INLINE, Source, read_file, read_source, source_text
 from ..sandbox.wire import Wire
 from .evaluation_words import feedback, side_info
 from .runs.evaluation import ToolEvaluator
@@ -117,7 +117,8 @@ class Evaluator:
         """Start it: the baseline is checked and timed.
 
         Args:
-            baseline: path of the kernel file that candidates are compared with, or its text.
+            baseline: the kernel file that candidates are compared with: a path, or, as a str with a line break, its
+                text. A str without one is a path: a text that a model wrote belongs into a file first.
             task: the same of the task.
             hidden_cases: the same of a file with HIDDEN_CASES; by default the task's, or derived ones.
             target: what is compiled for; by default this machine's GPU.
@@ -126,9 +127,10 @@ class Evaluator:
 
         Raises:
             Stopped: a file can't be used, or the baseline fails.
+            TypeError: what should be a str or Path is something else.
         """
-        sources = [read_source(str(baseline), "baseline"), read_source(str(task), "task")]
-        hidden = None if hidden_cases is None else read_source(str(hidden_cases), "hidden_cases")
+        sources = [_named(baseline, "baseline"), _named(task, "task")]
+        hidden = None if hidden_cases is None else _named(hidden_cases, "hidden_cases")
         services = Services(settings or from_environment())
         self._inner = _Inner(services, evaluator(services))
         with ExitStack() as stack:
@@ -136,17 +138,25 @@ class Evaluator:
             stack.enter_context(self._portal.wrap_async_context_manager(self._inner.opened()))
             self._portal.call(self._inner.begin, sources[0], sources[1], hidden, target)
             self._stack = stack.pop_all()
+        self._closed = False
 
-    def __call__(self, program: str) -> Evaluation:
+    def __call__(self, program: str | Path) -> Evaluation:
         """Evaluate one candidate.
 
         Args:
-            program: its text, or the path of its file.
+            program: its text, whatever stands in it; or, as a Path and never as a str, the path of its file.
 
         Raises:
             Stopped: ``rejected``: there is no such file; ``cancelled``, ``unavailable``: nothing can be said of it.
+            TypeError: it is neither.
+            RuntimeError: this evaluator is closed.
         """
-        return self._portal.call(self._inner.evaluate, read_source(program, "kernel"))
+        return self._evaluated(_candidate(program))
+
+    def _evaluated(self, candidate: Source | Unfit) -> Evaluation:
+        if self._closed:
+            raise RuntimeError("this Evaluator is closed and its workers have ended: make another one")
+        return self._portal.call(self._inner.evaluate, candidate)
 
     def __enter__(self) -> "Evaluator":
         return self
@@ -158,11 +168,12 @@ class Evaluator:
 
     def close(self) -> None:
         """End its workers; nothing happens the second time."""
+        self._closed = True
         self._stack.close()
 
 
 def evaluate(
-    program: str,
+    program: str | Path,
     *,
     baseline: str | Path,
     task: str | Path,
@@ -174,8 +185,8 @@ def evaluate(
     """Evaluate one candidate, and end all workers: for more than one, `Evaluator` saves their start.
 
     Args:
-        program: text of the candidate, or the path of its file.
-        baseline: the kernel file that it is compared with, as path or text.
+        program: text of the candidate, whatever stands in it; or, as a Path and never as a str, the path of its file.
+        baseline: the kernel file that it is compared with, as path or text: see `Evaluator`.
         task: the task, as path or text.
         hidden_cases: a file with HIDDEN_CASES, as path or text.
         target: what is compiled for; by default this machine's GPU.
@@ -184,11 +195,53 @@ def evaluate(
 
     Raises:
         Stopped: a file can't be used, the baseline fails, or nothing can be said of the candidate.
+        TypeError: what should be a str or Path is something else.
     """
+    # A path that leads nowhere is told before anything is measured.
+    candidate = _candidate(program)
     with Evaluator(
         baseline, task, hidden_cases=hidden_cases, target=target, settings=settings, evaluator=evaluator
     ) as warm:
-        return warm(program)
+        return warm._evaluated(candidate)  # pyright: ignore[reportPrivateUsage]
+
+
+def _candidate(program: object) -> Source | Unfit:
+    """The candidate, or what is wrong with its text.
+
+    Raises:
+        Stopped: ``rejected``: there is no such file.
+        TypeError: it is neither text nor path.
+    """
+    try:
+        if isinstance(program, str):
+            return source_text(program, "kernel")
+        if isinstance(program, Path):
+            source = read_file(str(program), "kernel")
+            return source if source.text.strip() else Unfit(f"{program} is empty", file=str(program))
+    except Unfit as unfit:
+        return unfit
+    raise TypeError(f"a candidate is its text (str) or the path of its file (Path), not {type(program).__name__}")
+
+
+def _named(given: object, what: str) -> Source:
+    """
+    Raises:
+        Stopped: ``rejected``: it can't be used.
+        TypeError: it is neither text nor path.
+    """
+    if isinstance(given, Path):
+        return read_file(str(given), what)
+    if isinstance(given, str):
+        return read_source(given, what)
+    raise TypeError(f"{what} is a path (str or Path) or a text (str with a line break), not {type(given).__name__}")
+
+
+def unknown(kind: Kind, problem: Problem) -> Evaluation:
+    """What is told of a candidate that could not be judged, for a reason that is none of its doing."""
+    why = problem.message if problem.likely_fix is None else f"{problem.message}. {problem.likely_fix}"
+    evidence = Evidence(kind=kind, stage="compile", problem=problem)
+    side = {**side_info(evidence, problem, (), problem.message, None), "stage": problem.stage}
+    return Evaluation(kind=kind, score=None, feedback=f"No score: {why}", side=side)
 
 
 class _Inner:
@@ -224,8 +277,10 @@ class _Inner:
             evidence=measured.evidence,
         )  # fmt: skip
 
-    async def evaluate(self, candidate: Source) -> Evaluation:
-        """Judge one candidate."""
+    async def evaluate(self, candidate: Source | Unfit) -> Evaluation:
+        """Judge one candidate; one that is no text of a Python file has failed."""
+        if isinstance(candidate, Unfit):
+            return self._told(Evidence(kind=candidate.kind, stage="compile", problem=candidate.problem))
         if candidate.shown_as == INLINE:
             # It is a form of the baseline, so it finds what that imports.
             candidate = candidate._replace(origin=self._sources.baseline.origin)

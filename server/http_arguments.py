@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from .number_words import whole
+
 LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 """Hosts that only this machine reaches; requests are held against them, so that no web page can pose as one."""
 HOST: Final = "127.0.0.1"
@@ -12,7 +14,8 @@ PORT: Final = 8000
 PATH: Final = "/mcp"
 TOKEN_CHARACTERS: Final = 16
 """At least: shorter ones are guessed."""
-_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
+_PATH: Final = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._~-]+)+")
+"""No ``.`` and ``..`` among its segments: clients take them out before they ask, and would never meet it."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")
 """What RFC 6750 allows in a bearer token."""
 
@@ -40,7 +43,7 @@ def add_http(serve: argparse.ArgumentParser) -> None:
     """Add the options to `serve`."""
     serve.add_argument("--http", action="store_true", help="serve MCP over streamable HTTP instead, to many clients")
     serve.add_argument("--host", help=f"address to listen on; any but a local one needs --token-file (default: {HOST})")
-    serve.add_argument("--port", metavar="N", type=_port, help=f"0: any that is free (default: {PORT})")
+    serve.add_argument("--port", metavar="N", type=whole(0, 65_535), help=f"0: any that is free (default: {PORT})")
     serve.add_argument("--path", help=f"of the endpoint (default: {PATH})")
     serve.add_argument(
         "--token-file", metavar="FILE", help="clients must send its one line as Authorization: Bearer ..."
@@ -88,13 +91,3 @@ def read_token(file: Path) -> str:
             "as `openssl rand -hex 32` writes"
         )
     return token
-
-
-def _port(word: str) -> int:
-    number = int(word)
-    if not 0 <= number <= 65_535:
-        raise ValueError
-    return number
-
-
-_port.__name__ = "whole number from 0 to 65535"

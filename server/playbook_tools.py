@@ -23,12 +23,13 @@ FilledFrom = Annotated[
 ]
 
 
-def register(server: MCPServer[Any], store: Store) -> None:
+def register(server: MCPServer[Any], store: Store, remark: str = "") -> None:
     """Add the tool.
 
     Args:
         server: what it is added to.
         store: where the runs are kept that fill a playbook.
+        remark: the end of each text.
     """
 
     @server.tool(
@@ -41,5 +42,6 @@ def register(server: MCPServer[Any], store: Store) -> None:
         role: Role = None, run_id: FilledFrom = None
     ) -> Annotated[CallToolResult, get_playbook.PlaybookResult]:
         return await respond(
-            get_playbook.PlaybookResult, lambda: get_playbook.get_playbook(store, role=role, run_id=run_id)
+            get_playbook.PlaybookResult,
+            lambda: get_playbook.get_playbook(store, role=role, run_id=run_id, remark=remark),
         )

@@ -26,8 +26,8 @@ from ..sandbox.errors import rejected
 from ..sandbox.outcome import Kind
 from .results import readable
 from .runs import hidden
-from .runs.machine import Answer
-from .runs.memory import elapsed_s, memory_of, source_of
+from .runs.answer import Answer, answer_of
+from .runs.memory import memory_of, source_of, spent_s
 from .runs.record import Run
 from .runs.store import Store
 from .tools.lesson_report import lesson_shown
@@ -75,7 +75,7 @@ def facts_of(store: Store, run_id: str, focus: Focus, attempt: int | None = None
             f"run {run_id} has no attempt {chosen}; it has {', '.join(map(str, list(of)[-20:])) or 'none'}",
             fix=f"Call get_run(run_id='{run_id}') for its attempts.",
         )
-    answer = Answer(run, of[chosen], memory)
+    answer = answer_of(run, of[chosen], attempts)
     frozen, incumbent = run.frozen, best(answer)
     shown = _shown_attempts(attempts, run.incumbent)
     return RunFacts(
@@ -91,7 +91,7 @@ def facts_of(store: Store, run_id: str, focus: Focus, attempt: int | None = None
         task=words(frozen.task_shown_as, PATH_CHARACTERS),
         attempts=frozen.budget.attempts,
         attempts_left=attempts_left(answer),
-        elapsed_s=round(elapsed_s(frozen), 1),
+        elapsed_s=round(spent_s(run), 1),
         wall_s=frozen.budget.wall_s,
         target_pct=frozen.budget.target_pct,
         target_ratio=frozen.budget.target_ratio,

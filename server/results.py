@@ -1,8 +1,8 @@
 """The form that every tool's result has, and the one place where an early end becomes a result."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
@@ -14,10 +14,25 @@ from ..sandbox.wire import Wire
 TEXT_LIMIT = 9000
 """Characters of a result's text: clients cut between 10,000 and 12,000."""
 PROBLEM_LIMITS = {
-    "message": 1800, "file": 300, "excerpt": 1500, "likely_cause": 500, "likely_fix": 800, "output": 1600,
+    "message": 1600, "file": 300, "excerpt": 1500, "likely_cause": 500, "likely_fix": 800, "output": 1400,
 }  # fmt: skip
 """Characters of a problem's parts: together, with message and fix repeated in summary and next step, below
 `TEXT_LIMIT`."""
+
+NEXT_STEPS: Final[Mapping[Kind, str]] = {
+    Kind.REJECTED: "Mend the call as the problem says, and call it again.",
+    Kind.CANCELLED: "Call it again when its result is wanted.",
+    Kind.UNSUPPORTED: "It says nothing of the kernel: go on with what works here.",
+    Kind.COMPILE_ERROR: "Mend the line that the problem names, and call it again.",
+    Kind.LAUNCH_ERROR: "Ask for less of what the launch lacks, and call it again.",
+    Kind.RUNTIME_ERROR: "Mend the line that the problem names, and call it again.",
+    Kind.WRONG: "Mend the kernel, then run_correctness.",
+    Kind.TIMEOUT: "Find what does not end, or make the case smaller.",
+    Kind.OUT_OF_MEMORY: "Allocate less, or make the case smaller.",
+    Kind.CHEATING: "Remove what the problem names.",
+    Kind.UNAVAILABLE: "Change no code for it: go on with what works here.",
+}
+"""Where the problem itself has no likely fix."""
 
 
 class Result(Wire):
@@ -83,7 +98,7 @@ def ended(model: type[R], kind: Kind, problem: Problem) -> R:
         kind=kind,
         summary=f"{kind}: {problem.message}{where}",
         problem=problem,
-        next_step=problem.likely_fix,
+        next_step=problem.likely_fix or NEXT_STEPS.get(kind),
     )
 
 

@@ -21,8 +21,9 @@ from .resources import bounded, bounds
 from .run_uris import RUNS, attempt_uri, kernel_uri, run_uri
 from .run_watch import POLL_S, RunWatch
 from .runs.record import HiddenFrom, Run
-from .runs.store import Store
+from .runs.store import Kept, Store
 from .runs.verification import shown, without_hidden
+from .runs.visible import visible_kernel
 from .tools.run_report import outcome_of
 from .tools.run_shown import words
 
@@ -138,19 +139,21 @@ def register(server: MCPServer[Any], store: Store, poll_s: float = POLL_S) -> Ru
         run_id: str, number: str, offset: str = "0", limit: str | None = None
     ) -> str:
         at = _number(number)
-        return await read(offset, limit, lambda: store.file(store.attempt(run_id, at).kernel_sha256))
+        # A file may be kernel and task at once.
+        return await read(offset, limit, lambda: visible_kernel(store.file(store.attempt(run_id, at).kernel_sha256)))
 
     async def list_resources(
         context: ServerRequestContext[Any, Any], params: PaginatedRequestParams
     ) -> ListResourcesResult:
         fixed = [] if params.cursor else await server.list_resources()
         try:
-            runs = await _asked(lambda: store.runs() if store.folder.is_dir() else [])
+            kept = await _asked(lambda: store.kept() if store.folder.is_dir() else Kept([], {}))
         except ResourceNotFoundError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from None
-        start = _start(params.cursor, len(runs))
-        following = str(start + PAGE) if start + PAGE < len(runs) else None
-        return ListResourcesResult(resources=[*fixed, *map(_listed, runs[start : start + PAGE])], next_cursor=following)
+        listed = [*map(_listed, kept.runs), *(_damaged(run_id, why) for run_id, why in kept.damaged.items())]
+        start = _start(params.cursor, len(listed))
+        following = str(start + PAGE) if start + PAGE < len(listed) else None
+        return ListResourcesResult(resources=[*fixed, *listed[start : start + PAGE]], next_cursor=following)
 
     answer(server, "resources/list", PaginatedRequestParams, list_resources)
     watch = RunWatch(store, poll_s)
@@ -234,6 +237,13 @@ def _listed(run: Run) -> Resource:
         description=f"Optimization run, {run.state}, {best}.",
         mime_type="application/json",
     )
+
+
+def _damaged(run_id: str, why: str) -> Resource:
+    return Resource(
+        uri=run_uri(run_id), name=run_id, title=words(run_id, 80), description=f"It can't be read: {words(why, 200)}",
+        mime_type="application/json",
+    )  # fmt: skip
 
 
 async def _asked(read: Callable[[], T]) -> T:

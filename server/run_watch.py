@@ -159,7 +159,8 @@ def _mark(store: Store, uri: str) -> Mark:
     what = named(uri)
     try:
         if uri == RUNS:
-            return tuple(run.frozen.run_id for run in store.runs())
+            kept = store.kept()
+            return (*(run.frozen.run_id for run in kept.runs), *kept.damaged)
         if what is None:
             return None
         if what.attempt is None:

@@ -18,6 +18,9 @@ def add_commands(commands: Commands, shared: argparse.ArgumentParser) -> None:
     shown = _action(runs, "show", shared, "one run with its attempts")
     shown.add_argument("run", metavar="RUN", help="its id, as `runs list` tells it")
     shown.add_argument("--json", action="store_true", help="print all that is kept of it as JSON, hidden cases apart")
+    shown.add_argument(
+        "--hidden", action="store_true", help="with --json: names and times of hidden cases too; for people"
+    )
     exported = _action(runs, "export", shared, "write the best kernel with baseline, task, patch and verification.json")
     exported.add_argument("run", metavar="RUN")
     exported.add_argument("--to", metavar="DIR", help="folder that the files go into (default: RUN)")

@@ -18,9 +18,8 @@ from .runs.evaluation import ToolEvaluator
 from .runs.export import export
 from .runs.machine import Machine
 from .runs.store import Store
-from .runs.verification import shown
 from .runs.verify import verify
-from .runs_shown import RunLine, attempt_line, lesson_table, nothing_resumed, run_line, run_table, run_text
+from .runs_shown import RunLine, attempt_line, lesson_table, nothing_resumed, run_json, run_line, run_table, run_text
 from .services import Services
 from .settings import Settings
 from .tools.parameters import Progress
@@ -106,9 +105,16 @@ def _list(command: _Command) -> int:
     lines: list[RunLine] = []
     if command.folder.is_dir():
         with closing(command.store()) as store:
-            for run in store.runs():
+            kept = store.kept()
+            damaged = list(kept.damaged.values())
+            for run in kept.runs:
                 run_id = run.frozen.run_id
-                lines.append(run_line(run, store.attempts(run_id), _left(store, run_id)))
+                try:
+                    lines.append(run_line(run, store.attempts(run_id), _left(store, run_id)))
+                except Stopped as stopped:
+                    damaged.append(stopped.problem.message)
+            for message in damaged:
+                command.tell(f"not listed: {message}; `runs delete` with its id takes it away")
     if command.given.json:
         command.say(json.dumps([line.model_dump(mode="json") for line in lines], indent=2))
     else:
@@ -117,15 +123,17 @@ def _list(command: _Command) -> int:
 
 
 def _show(command: _Command) -> int:
+    """
+    Raises:
+        Stopped: ``rejected``: there is no such run, or --hidden without --json.
+    """
+    if command.given.hidden and not command.given.json:
+        raise rejected("run", "--hidden is about what --json prints", fix="Give --json too, or leave --hidden out.")
     with closing(command.store()) as store:
         run, attempts = store.run(command.given.run), store.attempts(command.given.run)
         left = _left(store, command.given.run)
     if command.given.json:
-        whole = {
-            "run": run.model_dump(mode="json"),
-            "attempts": [shown(attempt).model_dump(mode="json") for attempt in attempts],
-        }
-        command.say(json.dumps(whole, indent=2))
+        command.say(json.dumps(run_json(run, attempts, hidden=command.given.hidden), indent=2))
     else:
         command.say(run_text(run, attempts, left))
     return OK
@@ -138,7 +146,8 @@ def _left(store: Store, run_id: str) -> set[int]:
 
 def _check(command: _Command) -> int:
     with closing(command.store()) as store:
-        count, faults = len(store.runs()), store.check()
+        kept, faults = store.kept(), store.check()
+    count = len(kept.runs) + len(kept.damaged)
     for fault in faults:
         command.say(fault)
     command.tell(f"{command.folder}: {count} runs, {len(faults)} faults")
@@ -174,7 +183,12 @@ async def _resumed(command: _Command) -> int:
     run_id = command.given.run
     async with (
         Services(command.settings) as services,
-        Machine(Store(command.folder), ToolEvaluator(services), lambda: services.evaluations) as machine,
+        Machine(
+            Store(command.folder),
+            ToolEvaluator(services),
+            lambda: services.evaluations,
+            state_dir=command.settings.state_dir,
+        ) as machine,
     ):
         begun = await machine.resume(run_id)
         if not begun:
@@ -201,13 +215,14 @@ async def _resumed(command: _Command) -> int:
 
 def _delete(command: _Command) -> int:
     with closing(command.store()) as store:
-        run = store.run(command.given.run)
-        count = len(store.attempts(run.frozen.run_id)) - 1
-        if not command.confirmed(f"run {run.frozen.run_id} with {count} attempts"):
+        run_id = command.given.run
+        # Also one whose records can't be read.
+        count = max(0, store.size(run_id) - 1)
+        if not command.confirmed(f"run {run_id} with {count} attempts"):
             command.tell("nothing was deleted")
             return FAILED
-        store.delete(run.frozen.run_id)
-    command.say(f"Run {run.frozen.run_id} is deleted.")
+        store.delete(run_id)
+    command.say(f"Run {run_id} is deleted.")
     return OK
 
 
@@ -215,7 +230,7 @@ def _lessons(command: _Command) -> list[Lesson]:
     if not command.folder.is_dir():
         return []
     with closing(command.store()) as store:
-        return sorted(store.lessons(), key=lambda lesson: lesson.updated_at, reverse=True)
+        return store.lessons(newest_first=True)
 
 
 def _lessons_list(command: _Command) -> int:

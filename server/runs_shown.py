@@ -1,12 +1,14 @@
 """Runs, attempts and lessons as lines for a terminal."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ..profiling.optimization.lesson import Lesson
 from ..profiling.optimization.model import BASELINE, Attempt, RunState, Timing
 from ..sandbox.wire import Wire
 from .runs.record import Run
+from .runs.verification import run_shown, shown
 from .tools.run_report import outcome_of
 from .tools.run_shown import named, words
 
@@ -98,6 +100,7 @@ def run_text(run: Run, attempts: Sequence[Attempt], left: Collection[int]) -> st
     frozen, line = run.frozen, run_line(run, attempts, left)
     state = f"{run.state} ({words(run.ended_by, 40)})" if run.ended_by else run.state
     hidden = f"{frozen.hidden_count} hidden ({frozen.hidden_from})" if frozen.hidden_count else "none hidden"
+    hidden += "".join(f"; {count} dropped: {words(why)}" for why, count in _dropped(run).items())
     best = _ratio(line.ratio, line.ratio_low, line.ratio_high)
     parts = [
         f"Run {frozen.run_id}: {words(frozen.title)}, {state}",
@@ -131,6 +134,25 @@ def run_text(run: Run, attempts: Sequence[Attempt], left: Collection[int]) -> st
     return "\n".join([*parts, "", _table(rows)])
 
 
+def run_json(run: Run, attempts: Sequence[Attempt], *, hidden: bool) -> dict[str, Any]:
+    """All that is kept of a run but its files.
+
+    Args:
+        run: the run.
+        attempts: all of it.
+        hidden: whether names and times of hidden cases are in it; without them, of those that were dropped, how many
+            there are by reason.
+    """
+    if hidden:
+        return {
+            "run": run.model_dump(mode="json"),
+            "attempts": [attempt.model_dump(mode="json") for attempt in attempts],
+        }
+    whole = run_shown(run).model_dump(mode="json")
+    whole["frozen"]["hidden_dropped"] = dict(_dropped(run))
+    return {"run": whole, "attempts": [shown(attempt).model_dump(mode="json") for attempt in attempts]}
+
+
 def attempt_line(attempt: Attempt) -> str:
     """How an attempt ended."""
     outcome, verdict = _outcome(attempt)
@@ -161,12 +183,17 @@ def lesson_table(lessons: Sequence[Lesson]) -> str:
                 words(lesson.finding or "-", 12),
                 words(lesson.strategy, 30),
                 words(lesson.device, 30),
-                f"{lesson.helped} of {lesson.tried}",
+                _helped(lesson),
                 _gain(lesson),
                 words(lesson.why, STRATEGY_CHARACTERS),
             )
         )
     return _table(rows)
+
+
+def _dropped(run: Run) -> Counter[str]:
+    """Hidden cases that were dropped, by reason."""
+    return Counter(run.frozen.hidden_dropped.values())
 
 
 def _progress(line: RunLine) -> str:
@@ -206,6 +233,14 @@ def _gain(lesson: Lesson) -> str:
     if lesson.gain_pct is None or lesson.gain_low_pct is None or lesson.gain_high_pct is None:
         return "not timed"
     return f"{lesson.gain_pct:.1f} % ({lesson.gain_low_pct:.1f} to {lesson.gain_high_pct:.1f})"
+
+
+def _helped(lesson: Lesson) -> str:
+    """How often it helped; what was never timed was right or not."""
+    right = lesson.tried - sum(lesson.failed.values())
+    if lesson.gain_pct is not None or right <= 0:
+        return f"{lesson.helped} of {lesson.tried}"
+    return f"right {right} of {lesson.tried}, not timed"
 
 
 def _time(stamp: str) -> str:

@@ -191,7 +191,9 @@ class Services:
         try:
             return resolve_target(name)
         except UnknownTarget as error:
-            raise rejected("target", str(error)) from None
+            nearest = "" if error.nearest is None else f", such as {error.nearest!r}"
+            fix = f"Give target as one of the allowed names{nearest}, or leave it out."
+            raise rejected("target", str(error), fix=fix) from None
 
     async def ceilings(self, device: Device, tasks: TaskWorker, torch: str | None) -> Ceilings:
         """The highest rates that a GPU reaches: measured once, by a trusted worker, and kept in the state folder."""

@@ -31,6 +31,8 @@ class Settings(Wire):
     """Ready workers that nobody has used for so long are ended."""
     target: str = "h100"
     """What is compiled for where a call names no target and this machine has no GPU."""
+    without: tuple[str, ...] = ()
+    """Tools that are switched off: they are not offered, and evaluations of runs go without them."""
 
 
 def from_environment(
@@ -44,12 +46,13 @@ def from_environment(
     idle_s: float | None = None,
     memory_gb: float | None = None,
     gpu_memory_gb: float | None = None,
+    without: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Command-line values first, then ``TRITONFORGE_PYTHON``, ``TRITONFORGE_STATE_DIR``,
     ``TRITONFORGE_REQUIRE_SANDBOX`` and ``TRITONFORGE_ALLOW_READ`` (separated like PATH), then the defaults.
 
-    `memory_gb` and `gpu_memory_gb` limit one worker, in units of 10^9 bytes.
+    `memory_gb` and `gpu_memory_gb` limit one worker, in units of 10^9 bytes; `without` names tools.
     """
     chosen_python = python or environment.get("TRITONFORGE_PYTHON") or sys.executable
     chosen_state = state_dir or environment.get("TRITONFORGE_STATE_DIR") or ".tritonforge"
@@ -66,6 +69,7 @@ def from_environment(
         limits=Limits.model_validate(limits),
         require_sandbox=require_sandbox or environment.get("TRITONFORGE_REQUIRE_SANDBOX", "") not in {"", "0"},
         allow_read=tuple(_absolute(folder) for folder in named if folder),
+        without=tuple(dict.fromkeys(without)),
     )
     return settings.model_copy(update={name: value for name, value in pools.items() if value is not None})
 

@@ -106,5 +106,5 @@ def test_the_readmes_links_hold_the_entries_that_install_writes() -> None:
 @pytest.mark.parametrize("client", ["claude", "codex", "gemini", "vscode", "cursor"])
 def test_the_guides_snippets_are_what_install_writes(client: str) -> None:
     guide = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
-    server = Server("/path/to/.venv/bin/tritonforge-mcp", ("--python", "/path/to/your/env/bin/python"))
+    server = Server("/path/to/.venv/bin/tritonforge-mcp")
     assert snippet(CLIENTS[client], "tritonforge", server) in guide

@@ -24,7 +24,7 @@ def search(baseline: str, task: str, model: str, calls: int = 50) -> str:
     with Evaluator(baseline, task) as evaluator:
 
         def evaluate(candidate: str) -> tuple[float, dict[str, Any]]:
-            return evaluator(candidate + "\n").for_gepa()
+            return evaluator(candidate).for_gepa()
 
         seed = Path(baseline).read_text()
         found = optimize_anything(seed_candidate=seed, evaluator=evaluate, objective=OBJECTIVE, config=config)

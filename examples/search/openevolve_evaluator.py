@@ -26,5 +26,5 @@ def _evaluator() -> Evaluator:
 
 
 def evaluate(program_path: str) -> EvaluationResult:
-    metrics, artifacts = _evaluator()(Path(program_path).read_text() + "\n").for_openevolve()
+    metrics, artifacts = _evaluator()(Path(program_path).read_text()).for_openevolve()
     return EvaluationResult(metrics=metrics, artifacts=artifacts)

@@ -151,13 +151,22 @@ def hotspots(
 
 def text(report: HotspotReport) -> str:
     """One line for each hotspot, and what a reader must know of them."""
+    notes, rows = notes_on(report), list(map(_row, report.hotspots))
+    if rows and report.lines_reason:
+        return "\n".join([*notes[:-1], *rows, notes[-1]])
+    return "\n".join([*notes, *rows])
+
+
+def notes_on(report: HotspotReport) -> list[str]:
+    """Why there are no hotspots, or what speaks against them."""
     if "hotspots" in report.absent:
-        return f"no hotspots: {report.absent['hotspots']}"
-    rows = [f"doubtful: {report.doubt}"] if report.doubt else []
-    rows += [_row(spot) for spot in report.hotspots] or [f"no line has {LEAST_PCT:g} % of the samples"]
+        return [f"no hotspots: {report.absent['hotspots']}"]
+    notes = [f"doubtful: {report.doubt}"] if report.doubt else []
+    if not report.hotspots:
+        notes.append(f"no line has {LEAST_PCT:g} % of the samples")
     if report.lines_reason:
-        rows.append(f"lines are those of the report: {report.lines_reason}")
-    return "\n".join(rows)
+        notes.append(f"lines are those of the report: {report.lines_reason}")
+    return notes
 
 
 def _row(spot: Hotspot) -> str:

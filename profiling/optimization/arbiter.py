@@ -12,6 +12,7 @@ from .ending import EndedBy, ending, ends, incumbent_share
 from .model import Attempt, Evidence, Memory, Verdict
 from .novelty import diagnosed_one, untried
 from .objections import Refusal, of_first_look, of_second_look
+from .population import suggest_parent
 from .scores import by_number, name_of, next_number, ratio_of, score_of, share_of_light, short, whole_calls
 
 __all__ = ["EndedBy", "Refusal", "decide", "ends", "promising", "refusal", "score_of", "share_of_light"]
@@ -131,9 +132,7 @@ def _of_accepted(evidence: Evidence, after: Memory, before: int) -> list[str]:
 def _next(after: Memory) -> str:
     """What to try next where nothing is to be mended: a finding that nothing was tried for, or where most is left."""
     at_hand = after.attempts[-1]
-    # Where nothing can be timed nothing is accepted: what is right is gone on from.
-    alone = at_hand.evidence is not None and at_hand.evidence.kind is Kind.OK and at_hand.evidence.untimed is not None
-    parent = at_hand.number if alone else after.incumbent
+    parent = suggest_parent(after).number
     findings = untried(after.attempts, parent)
     if findings:
         first = findings[0]
@@ -141,8 +140,8 @@ def _next(after: Memory) -> str:
         of = "" if whose is None or whose == at_hand.number else f" of {name_of(whose)}"
         line = f" (line {first.line}{of})" if first.line is not None else ""
         return f"{first.id} {first.title}{line}: {first.recipe}"
-    incumbent = by_number(after, after.incumbent)
-    own = incumbent.evidence.own if incumbent is not None and incumbent.evidence is not None else []
+    its = by_number(after, parent)
+    own = its.evidence.own if its is not None and its.evidence is not None else []
     left = [(case.headroom, case) for case in own if case.headroom is not None and case.headroom > 1]
     if left:
         headroom, most = max(left, key=lambda each: each[1].weight * math.log(each[0]))

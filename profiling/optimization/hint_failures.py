@@ -208,10 +208,23 @@ def _other(seen: Seen) -> Values:
     return {
         "kind": seen.evidence.kind.value.replace("_", " ").capitalize(),
         "where": "" if line is None else f" at line {line}",
-        "fix": (None if problem is None else problem.likely_fix) or "Undo half of the edit and submit again.",
+        "fix": (None if problem is None else problem.likely_fix) or _way_out(seen.evidence.kind),
         "message": _message(seen),
         "cause": (None if problem is None else problem.likely_cause) or "",
     }
+
+
+def _way_out(kind: Kind) -> str:
+    """What to do where the problem itself does not say."""
+    match kind:
+        case Kind.CHEATING:
+            return (
+                "Take out what the message names: each call does all of its work in Triton kernels, from its arguments."
+            )
+        case Kind.REJECTED:
+            return "Mend what the message names: nothing of the file has run."
+        case _:
+            return "Undo half of the edit and submit again."
 
 
 def _again(seen: Seen) -> Values | None:

@@ -6,7 +6,7 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 from ..comparison import MARGIN, RESOLUTION, Outcome
-from .model import BASELINE, Attempt, Evidence, Timing
+from .model import BASELINE, Attempt, CaseTiming, Evidence, Timing
 
 _ERRORS: Final = NormalDist().inv_cdf(0.975)
 """Standard errors on each side of a 95 % interval."""
@@ -70,12 +70,25 @@ def gain_beside(evidence: Evidence, parent: Evidence | None, number: int | None)
     mine = evidence.timing(BASELINE)
     its = None if parent is None else parent.timing(BASELINE)
     if mine is not None and its is not None and number is not None:
-        ratio = mine.ratio / its.ratio
-        error = math.hypot(_error(mine.ratio_low, mine.ratio_high), _error(its.ratio_low, its.ratio_high))
-        low, high = ratio * math.exp(-_ERRORS * error), ratio * math.exp(_ERRORS * error)
-        return Gain(number, ratio, low, high, _outcome(low, high), None)
+        return _quotient(mine, its, number)
     others = [timing for timing in evidence.timings if timing.against != BASELINE]
     return _told((others or evidence.timings)[0])
+
+
+def gain_in_case(case: str, evidence: Evidence, parent: Evidence, number: int) -> Gain | None:
+    """The same in one case, beside the parent alone: None where the two were not timed beside the same.
+
+    Args:
+        case: its name.
+        evidence: of the attempt.
+        parent: of its parent.
+        number: the parent's.
+    """
+    direct = _in_case(evidence.timing(number), case)
+    if direct is not None:
+        return Gain(number, direct.ratio, direct.ratio_low, direct.ratio_high, direct.comparison, None)
+    mine, its = (_in_case(each.timing(BASELINE), case) for each in (evidence, parent))
+    return None if mine is None or its is None else _quotient(mine, its, number)
 
 
 def pooled(first: Pooled | None, first_weight: int, second: Pooled | None, second_weight: int) -> Pooled | None:
@@ -101,6 +114,19 @@ def pooled(first: Pooled | None, first_weight: int, second: Pooled | None, secon
     mean = (weight * one + other_weight * other) / (weight + other_weight)
     error = _ERRORS * math.sqrt(1 / (weight + other_weight))
     return Pooled(*(saved_pct(math.exp(each)) for each in (mean, mean - error, mean + error)))
+
+
+def _in_case(timing: Timing | None, case: str) -> CaseTiming | None:
+    found = (each for each in ([] if timing is None else timing.cases) if each.case == case and not each.hidden)
+    return next(found, None)
+
+
+def _quotient(mine: Timing | CaseTiming, its: Timing | CaseTiming, number: int) -> Gain:
+    """An attempt beside another one, by what both are beside a third."""
+    ratio = mine.ratio / its.ratio
+    error = math.hypot(_error(mine.ratio_low, mine.ratio_high), _error(its.ratio_low, its.ratio_high))
+    low, high = ratio * math.exp(-_ERRORS * error), ratio * math.exp(_ERRORS * error)
+    return Gain(number, ratio, low, high, _outcome(low, high), None)
 
 
 def _told(timing: Timing) -> Gain:

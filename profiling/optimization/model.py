@@ -185,6 +185,28 @@ class Evidence(Wire):
         return next((timing for timing in self.timings if timing.against == against), None)
 
 
+class Prediction(Wire):
+    """What a finding of its parent promised to an attempt that followed it, beside what was measured: time of the
+    diagnosed case that is saved, in percent."""
+
+    finding: str
+    """Id of the catalogue."""
+    kernel: str
+    """Whose finding it is."""
+    parent: int
+    """The attempt that was diagnosed."""
+    case: str
+    expected_pct: float | None
+    at_most_pct: float | None
+    seen_pct: float
+    """Beside the parent; negative where time was lost."""
+    seen_low_pct: float
+    seen_high_pct: float
+    """95 % interval of `seen_pct`."""
+    came: Literal["less", "as_expected", "more"]
+    """`less`: not half of what was expected, by the whole interval; `more`: beyond what was to be had at most."""
+
+
 class Attempt(Wire):
     """One candidate of a run, or (number 0) its baseline."""
 
@@ -212,6 +234,8 @@ class Attempt(Wire):
     hints: list["Hint"] = []
     remarks: list[str] = []
     """What it has in common with earlier ones, told when it was submitted."""
+    predicted: Prediction | None = None
+    """Where it follows a finding of its parent and was timed."""
 
 
 class Verdict(Wire):

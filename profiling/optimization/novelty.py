@@ -120,14 +120,9 @@ def constants_changed(before: str, after: str) -> list[str] | None:
 
 def repeated(strategy: str, attempts: Iterable[Attempt]) -> list[Repeat]:
     """Earlier attempts whose strategy has mostly the same words, whatever its numbers, last first."""
-    mine = _stems(strategy)
     found: list[Repeat] = []
     for attempt in attempts:
-        if attempt.number == BASELINE:
-            continue
-        theirs = _stems(attempt.strategy)
-        shared = mine & theirs
-        if shared and len(shared) >= REPEATED * len(mine | theirs):
+        if attempt.number != BASELINE and (shared := alike(strategy, attempt.strategy)):
             found.append(Repeat(number=attempt.number, strategy=attempt.strategy, shared=sorted(shared)))
     return sorted(found, key=lambda each: -each.number)
 
@@ -197,6 +192,18 @@ def _fate(attempt: Attempt | None) -> str:
     score = score_of(attempt)
     came = "accepted" if attempt.accepted else "not accepted"
     return f", which was {came}" if score is None else f", which was {came} at {score} beside the baseline"
+
+
+def alike(one: str, other: str) -> frozenset[str]:
+    """The stems that two texts share, numbers apart, where these are most of what either has; else none."""
+    mine, its = _stems(one), _stems(other)
+    shared = mine & its
+    return shared if len(shared) >= REPEATED * len(mine | its) else frozenset()
+
+
+def addresses(strategy: str, finding: FindingNote) -> bool:
+    """Whether a strategy names a finding: its id, or half of its title's words, at least two."""
+    return _addresses(strategy, _stems(strategy), finding)
 
 
 def _addresses(strategy: str, stems: frozenset[str], finding: FindingNote) -> bool:

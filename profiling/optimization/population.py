@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ...sandbox.outcome import Kind
 from ...sandbox.wire import Wire
 from .model import BASELINE, Attempt, CaseTime, Memory
 from .scores import Ratio, evaluated, name_of, ratio_of, score_of, short, sound
@@ -98,8 +99,11 @@ def suggest_parent(memory: Memory) -> ParentSuggestion:
 
     Each time that two attempts from it were no better, one from elsewhere is due: in turn from the fastest of another
     branch that was hardly followed, and from one that is faster in the case where most is left. The same history gives
-    the same suggestion; attempts that failed are no reason to leave a parent.
+    the same suggestion; attempts that failed are no reason to leave a parent. In a run that is not timed nothing is
+    accepted, and it is the newest attempt that is right.
     """
+    if not is_timed(memory):
+        return _newest_right(memory)
     incumbent = memory.incumbent
     everyone = _scored(memory)
     best = next((each for each in everyone if each.number == incumbent), None)
@@ -115,6 +119,27 @@ def suggest_parent(memory: Memory) -> ParentSuggestion:
             why = f"{missed} attempts from {name_of(incumbent)} were no better; {found.why}"
             return ParentSuggestion(number=found.number, why=short(why))
     return ParentSuggestion(number=incumbent, why="it is the fastest, and no other attempt comes near it in any case")
+
+
+def is_timed(memory: Memory) -> bool:
+    """Whether a run's attempts are timed: not where one that is right could not be, and no candidate was."""
+    found = [attempt.evidence for attempt in memory.attempts if attempt.evidence is not None]
+    return any(each.timings for each in found) or all(each.untimed is None for each in found)
+
+
+def _newest_right(memory: Memory) -> ParentSuggestion:
+    right = [
+        attempt
+        for attempt in memory.attempts
+        if attempt.state == "finished"
+        and attempt.duplicate_of is None
+        and attempt.evidence is not None
+        and attempt.evidence.kind is Kind.OK
+    ]
+    number = max((attempt.number for attempt in right), default=memory.incumbent)
+    if number == BASELINE:
+        return ParentSuggestion(number=number, why="nothing is timed here, and no attempt is right yet")
+    return ParentSuggestion(number=number, why="nothing is timed here: it is the newest attempt that is right")
 
 
 def _since_accepted(memory: Memory) -> list[Attempt]:

@@ -49,6 +49,10 @@ def attached(settings: Settings) -> Attached:
         words.append("--require-sandbox")
     for folder in settings.allow_read:
         words += ["--allow-read", str(folder)]
+    if settings.without:
+        words.append("serve")
+    for tool in settings.without:
+        words += ["--without", tool]
     passed = {name: value for name in PASSED_ON if (value := os.environ.get(name))}
     return Attached(sys.executable, words, passed)
 

@@ -4,6 +4,7 @@ import argparse
 import math
 from typing import Final
 
+from ..number_words import numeric, whole
 from ..runs_arguments import Commands
 
 ROUNDS_LIMIT: Final = 1000
@@ -26,29 +27,34 @@ def add_commands(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "--agent",
         required=True,
         metavar="AGENT",
-        help="claude, codex or gemini (its CLI has to be on PATH and signed in), or a command line that reads a JSON "
-        "request on standard input and writes a JSON answer, once a round",
+        help="claude, codex or gemini (its CLI has to be on PATH and signed in); tune, which searches the file's own "
+        "knobs without a model; or a command line that reads a JSON request on standard input and writes a JSON "
+        "answer, once a round",
     )
     optimize.add_argument(
         "--agent-args", metavar="WORDS", default="", help="more arguments of the agent's CLI, as in '--model NAME'"
     )
-    optimize.add_argument("--rounds", metavar="N", type=_rounds, default=8, help="candidates at most (default: 8)")
+    optimize.add_argument("--rounds", metavar="N", type=rounds, default=8, help="candidates at most (default: 8)")
     optimize.add_argument(
-        "--parallel", metavar="N", type=_parallel, default=1, help="agents that work on the run at once (default: 1)"
+        "--parallel", metavar="N", type=parallel, default=1, help="agents that work on the run at once (default: 1)"
     )
     optimize.add_argument(
-        "--target-pct", metavar="P", type=_percent, default=95.0,
+        "--target-pct", metavar="P", type=percent, default=95.0,
         help="share of the speed of light that is enough (default: 95)",
     )  # fmt: skip
     optimize.add_argument(
-        "--target-ratio", metavar="R", type=_ratio, help="times the baseline's speed that are enough (default: none)"
+        "--target-ratio", metavar="R", type=ratio, help="times the baseline's speed that are enough (default: none)"
     )
     optimize.add_argument(
-        "--wall-s", metavar="S", type=_seconds, default=7200.0, help="seconds for the whole (default: 7200)"
+        "--wall-s", metavar="S", type=seconds, default=7200.0, help="seconds for the whole (default: 7200)"
     )
     optimize.add_argument(
-        "--call-s", metavar="S", type=_seconds, default=600.0, help="seconds for one call of a command (default: 600)"
+        "--call-s", metavar="S", type=seconds, default=600.0, help="seconds for one call of a command (default: 600)"
     )
+    optimize.add_argument(
+        "--search-s", metavar="S", type=seconds, help="seconds for the search of --agent tune (default: 30)"
+    )
+    add_ablations(optimize)
     optimize.add_argument("--target", metavar="GPU", help="what is compiled for (default: this machine's GPU)")
     optimize.add_argument(
         "--hidden-cases", metavar="FILE", help="a Python file with HIDDEN_CASES that the agent is not shown"
@@ -57,7 +63,7 @@ def add_commands(commands: Commands, shared: argparse.ArgumentParser) -> None:
     optimize.add_argument("--force", action="store_true", help="replace files there that are no export of this run")
     optimize.add_argument(
         "--workspace", metavar="DIR",
-        help="folder that the agent writes its files into (default: a new one in the state folder)",
+        help="folder that the agent gets a new folder in, tritonforge-... (default: in the state folder)",
     )  # fmt: skip
     optimize.add_argument("--json", action="store_true", help="print only the final result, as JSON")
 
@@ -77,45 +83,19 @@ def add_commands(commands: Commands, shared: argparse.ArgumentParser) -> None:
     evaluate.add_argument("--json", action="store_true", help="print the evaluation as JSON")
 
 
-def _rounds(word: str) -> int:
-    return _whole(word, ROUNDS_LIMIT)
+def add_ablations(command: argparse.ArgumentParser) -> None:
+    """Add the options that take something away from agents, as `Ablation` names them."""
+    command.add_argument(
+        "--no-profile", action="store_true", help="go without profile_ncu, here and in the server that the agent gets"
+    )
+    command.add_argument(
+        "--no-diagnosis", action="store_true", help="go without findings and hints, here and in the agent's server"
+    )
+    command.add_argument("--one-shot", action="store_true", help="take one candidate, and no second one after it")
 
 
-def _parallel(word: str) -> int:
-    return _whole(word, PARALLEL_LIMIT)
-
-
-def _whole(word: str, most: int) -> int:
-    number = int(word)
-    if not 1 <= number <= most:
-        raise ValueError
-    return number
-
-
-def _percent(word: str) -> float:
-    number = float(word)
-    if not 0 < number <= 100:
-        raise ValueError
-    return number
-
-
-def _ratio(word: str) -> float:
-    number = float(word)
-    if not 1 < number < math.inf:
-        raise ValueError
-    return number
-
-
-def _seconds(word: str) -> float:
-    number = float(word)
-    if not 0 < number < math.inf:
-        raise ValueError
-    return number
-
-
-# argparse names a type in its message by the function's name.
-_rounds.__name__ = f"whole number from 1 to {ROUNDS_LIMIT}"
-_parallel.__name__ = f"whole number from 1 to {PARALLEL_LIMIT}"
-_percent.__name__ = "percentage above 0 and up to 100"
-_ratio.__name__ = "ratio above 1"
-_seconds.__name__ = "number of seconds above 0"
+rounds: Final = whole(1, ROUNDS_LIMIT)
+parallel: Final = whole(1, PARALLEL_LIMIT)
+percent: Final = numeric("percentage above 0 and up to 100", float, lambda found: 0 < found <= 100)
+ratio: Final = numeric("ratio above 1", float, lambda found: 1 < found < math.inf)
+seconds: Final = numeric("number of seconds above 0", float, lambda found: 0 < found < math.inf)

@@ -12,10 +12,10 @@ from anyio.abc import Process
 
 from ...profiling.optimization.model import BASELINE
 from ...sandbox.errors import Stopped, rejected
-from ...sandbox.source import Source, read_source
+from ...sandbox.source import Source, source_text
 from ..runs.machine import Answer
-from .model import AgentEnd, HowEnded, Plan, Says, Site, TaskAsked
-from .process import started
+from .model import Ablation, AgentEnd, HowEnded, Plan, Says, Site, TaskAsked
+from .process import GRACE_S, exited, started
 from .requests import (
     A,
     CandidateAnswer,
@@ -27,6 +27,7 @@ from .requests import (
     parse,
     task_request,
 )
+from .texts import ONCE
 
 ANSWER_BYTES: Final = 4_000_000
 WAIT_S: Final = 600.0
@@ -64,7 +65,7 @@ class CommandAgent:
         """Ask for the task."""
         given = await self._ask(task_request(asked), TaskAnswer)
         if isinstance(given, Malformed):
-            self._told(given)
+            self._told(given, "the task")
             self.ends.append(AgentEnd(ended="rounds", last_words=given.why, malformed=1))
             return None
         await anyio.Path(asked.written).write_text(given.task, encoding="utf-8")
@@ -91,9 +92,11 @@ class CommandAgent:
             left = site.deadline - anyio.current_time()
             round_ = Round(self._rounds, self._plan.rounds, left, last)
             request = await anyio.to_thread.run_sync(candidate_request, site, answer, round_)
+            if Ablation.ONE_SHOT in self._plan.ablations:
+                request["instructions"] += f"\n{ONCE}"
             given = await self._ask(request, CandidateAnswer)
             if isinstance(given, Malformed):
-                self._told(given)
+                self._told(given, f"round {round_.number}")
                 last = {"problem": f"The answer of round {round_.number} was malformed: {given.why}"}
                 continue
             last = await self._submit(site, answer, given)
@@ -116,10 +119,10 @@ class CommandAgent:
             failure = stopped
         return outcome(await machine.answer(run_id, attempt.number), failure)
 
-    def _told(self, given: Malformed) -> None:
+    def _told(self, given: Malformed, of: str) -> None:
         self._malformed += 1
-        self._wrong = given.why
-        self._say(f"  malformed answer: {given.why}")
+        self._wrong = f"{of}: {given.why}"
+        self._say(f"  malformed answer ({of}): {given.why}")
 
     async def _ask(self, request: dict[str, Any], model: type[A]) -> A | Malformed:
         """Call the program once."""
@@ -138,7 +141,7 @@ class CommandAgent:
 
 
 async def _talk(process: Process, request: bytes) -> _Called:
-    """Give a program its request and read its answer to the end."""
+    """Give a program its request and read its answer, until it has exited and all that it wrote is read."""
     assert process.stdin is not None
     assert process.stdout is not None
     output = bytearray()
@@ -155,13 +158,21 @@ async def _talk(process: Process, request: bytes) -> _Called:
             finally:
                 await stdin.aclose()
 
-        tasks.start_soon(give)
-        async for chunk in process.stdout:
-            output += chunk
-            if len(output) > ANSWER_BYTES:
-                break
-        else:
-            code = await process.wait()
+        with anyio.CancelScope() as reading:
+
+            async def leave() -> None:
+                await exited(process)
+                await anyio.sleep(GRACE_S)
+                reading.cancel()
+
+            tasks.start_soon(give)
+            tasks.start_soon(leave)
+            async for chunk in process.stdout:
+                output += chunk
+                if len(output) > ANSWER_BYTES:
+                    break
+        if len(output) <= ANSWER_BYTES:
+            code = await exited(process)
         tasks.cancel_scope.cancel()
     return _Called(bytes(output), code)
 
@@ -172,8 +183,7 @@ def _source(text: str, origin: str | None) -> Source:
     Raises:
         Stopped: ``rejected``: it can't be used.
     """
-    # A text without a newline would be taken for a path.
-    return read_source(text if "\n" in text else f"{text}\n", "kernel")._replace(origin=origin)
+    return source_text(text, "kernel")._replace(origin=origin)
 
 
 async def _silent(done: float, total: float, message: str) -> None:

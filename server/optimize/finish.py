@@ -54,12 +54,10 @@ async def finish(
     for number in machine.at_work(run_id):
         if number != WINNER:
             await machine.cancel(run_id, number)
-    before = await anyio.to_thread.run_sync(machine.store.run, run_id)
-    run = await machine.end(run_id)
-    ended_by = run.ended_by if before.state != "open" else "agent" if timely else "wall_time"
+    run = await machine.end(run_id, "agent" if timely else "wall_time")
     run = await _verified(machine, run, say)
     attempts = await anyio.to_thread.run_sync(machine.store.attempts, run_id)
-    result = await _result(machine, _End(run, attempts, ended_by, agent.ends))
+    result = await _result(machine, _End(run, attempts, run.ended_by, agent.ends))
     if not result.gained:
         say(result.summary)
         return result
@@ -114,7 +112,8 @@ async def _result(machine: Machine, end: _End) -> OptimizeResult:
     result = OptimizeResult(gained=False, summary="", run_id=run_id, attempts=count, ended_by=end.ended_by)
     if end.run.incumbent == BASELINE:
         why = _why_nothing(end)
-        summary = f"Nothing was gained in {count} attempt(s): {why}. The baseline stays."
+        by = "" if end.ended_by is None else f", ended by {end.ended_by}"
+        summary = f"Nothing was gained in {count} attempt(s){by}: {why}. The baseline stays."
         return result.model_copy(update={"summary": summary, "why_not": why})
     found, look = best(answer), confirmed(end.run.verified)
     why = _why_not_believed(end.run.verified)
@@ -146,9 +145,11 @@ def _why_nothing(end: _End) -> str:
 
 
 def _how_agents_failed(agents: Sequence[AgentEnd]) -> str:
-    failed = next((end for end in agents if end.exit_code or end.malformed), None)
+    failed = next((end for end in agents if end.exit_code or end.malformed or end.no_idea), None)
     if failed is None:
         return ""
+    if failed.no_idea is not None:
+        return f"; {failed.no_idea}"
     how = f"an agent exited with code {failed.exit_code}" if failed.exit_code else "its answers were malformed"
     last = (failed.last_words or "").splitlines()
     return f"; {how}" + (f": {words(last[-1], WORDS_CHARACTERS)}" if last else "")

@@ -1,42 +1,73 @@
 """A headless optimization from kernel to export: task, run, agent, last look, winner."""
 
-import json
-import secrets
+import contextlib
 import shlex
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Final
+from typing import NamedTuple
 
 import anyio
 
-from ...profiling.optimization.model import BASELINE, Budget, Limits
+from ...profiling.optimization.model import BASELINE
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
-from ...sandbox.source import INLINE, Source, read_source
 from ..runs.evaluation import ToolEvaluator
 from ..runs.evaluator import Evaluator
-from ..runs.machine import Beginning, Machine
+from ..runs.machine import WINNER, Machine
 from ..runs.record import Run
 from ..runs.store import Store
 from ..services import Services
 from ..settings import Settings
-from ..tools.parameters import Progress
-from ..tools.run_report import tell
+from ..tools import diagnose_kernel
 from .agents import AGENTS, Attached, attached
+from .beginning import BASELINE_FILE, TASK_FILE, Stages, Start
 from .cli_agent import CliAgent
 from .command_agent import CommandAgent
 from .finish import finish
-from .model import Agent, OptimizeResult, Plan, Says, Site, TaskAsked
+from .model import NONE, SWITCHED_OFF, TUNE, Ablation, Agent, OptimizeResult, Plan, Says, Site
+from .no_agent import NoAgent
+from .tune_agent import TuneAgent
 from .watch import Watch
 
-TASK_TRIES: Final = 3
-"""How often an agent may write a task that is refused."""
-WAIT_S: Final = 600.0
-"""Of one look at an evaluation; it is looked at again until it is over."""
-WORKSPACES: Final = "headless"
-BASELINE_FILE: Final = "baseline.py"
-TASK_FILE: Final = "task.py"
+
+class Opened(NamedTuple):
+    """What optimizations share in one process."""
+
+    services: Services
+    machine: Machine
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    settings: Settings,
+    ablations: frozenset[Ablation] = frozenset(),
+    evaluator: Callable[[Services], Evaluator] = ToolEvaluator,
+) -> AsyncGenerator[Opened]:
+    """Services and runs for `optimize_with`, for as many optimizations with these ablations as one likes.
+
+    Args:
+        settings: of this process.
+        ablations: of all plans that are worked on with them.
+        evaluator: what measures here.
+    """
+    services = Services(ablated(settings, ablations))
+    machine = Machine(
+        Store(settings.state_dir / "runs"),
+        evaluator(services),
+        lambda: services.evaluations,
+        state_dir=settings.state_dir,
+        advises=diagnose_kernel.NAME not in services.settings.without,
+    )
+    async with services, machine:
+        yield Opened(services, machine)
+
+
+def ablated(settings: Settings, ablations: frozenset[Ablation]) -> Settings:
+    """The same with the tools switched off that go with some ablations: here, and in servers that agents start."""
+    tools = [SWITCHED_OFF[each] for each in sorted(ablations) if each in SWITCHED_OFF]
+    return settings.model_copy(update={"without": tuple(dict.fromkeys([*settings.without, *tools]))})
 
 
 async def optimize(
@@ -46,6 +77,8 @@ async def optimize(
     say: Says,
     evaluator: Callable[[Services], Evaluator] = ToolEvaluator,
     server: Attached | None = None,
+    begun: Says | None = None,
+    stages: Stages | None = None,
 ) -> OptimizeResult:
     """Let an agent optimize a kernel, and export what it won.
 
@@ -55,45 +88,126 @@ async def optimize(
         say: takes progress, a line each.
         evaluator: what measures here: baseline, winner, and the candidates of programs.
         server: what the agent's CLI starts; by default this server with the same settings.
+        begun: takes the run's id as soon as there is one.
+        stages: take how long each took, also where this fails.
 
     Raises:
         Stopped: ``rejected``: a file, the task or the agent can't be used; others: the baseline can't be measured.
     """
-    begun = time.monotonic()
+    async with opened(settings, plan.ablations, evaluator) as (services, machine):
+        return await optimize_with(plan, services, machine, say=say, server=server, begun=begun, stages=stages)
+
+
+async def optimize_with(
+    plan: Plan,
+    services: Services,
+    machine: Machine,
+    *,
+    say: Says,
+    server: Attached | None = None,
+    begun: Says | None = None,
+    stages: Stages | None = None,
+) -> OptimizeResult:
+    """The same with what `opened` gives: one after the other, or several at once, each with a folder of its own.
+
+    A run is ended however this ends, unless the agent is `none`, whose run is left open with its baseline measured.
+
+    Args:
+        plan: what is asked for.
+        services: open, with the plan's ablations.
+        machine: open, of these services.
+        say: takes progress, a line each.
+        server: what the agent's CLI starts; by default this server with the same settings.
+        begun: takes the run's id as soon as there is one.
+        stages: take how long each took, also where this fails.
+
+    Raises:
+        Stopped: ``rejected``: a file, the task, the run or the agent can't be used; others: the baseline can't be
+            measured, or what is no candidate's doing.
+        ValueError: the services were opened without the plan's ablations.
+    """
+    at = time.monotonic()
+    if ablated(services.settings, plan.ablations) != services.settings:
+        raise ValueError(f"the services were opened without {', '.join(sorted(plan.ablations))}")
+    if Ablation.ONE_SHOT in plan.ablations:
+        plan = plan._replace(rounds=1)
     await anyio.to_thread.run_sync(_require_room, plan)
-    agent = _agent(plan, server or attached(settings), say)
-    kernel = await anyio.to_thread.run_sync(read_source, plan.kernel, "kernel")
-    folder = await anyio.to_thread.run_sync(_workspace, plan, settings, kernel)
-    services = Services(settings)
-    machine = Machine(Store(settings.state_dir / "runs"), evaluator(services), lambda: services.evaluations)
-    async with services, machine:
-        deadline = anyio.current_time() + plan.wall_s
-        run: Run | None = None
-        timely = False
-        with anyio.move_on_at(deadline):
-            run = await _begin(plan, agent, machine, kernel, folder, deadline, say)
-            await _work(plan, agent, machine, run, folder, deadline, say)
-            timely = True
-        if run is None:
-            raise Stopped(
-                Kind.TIMEOUT,
-                Problem(
-                    stage="run",
-                    message=f"there was no run with a measured baseline within {plan.wall_s:g} s",
-                    likely_fix="Allow more time: --wall-s.",
-                ),
-            )
-        result = await finish(plan, machine, run.frozen.run_id, deadline, agent, timely=timely, say=say)
-    task = str(folder / TASK_FILE) if plan.task is None else None
+    agent = _agent(plan, services, server or attached(services.settings), say)
+    stages = stages or Stages()
+    start = Start(
+        plan, agent, machine, services.settings.state_dir, anyio.current_time() + plan.wall_s, say, stages, begun
+    )
+    try:
+        result = await _optimized(plan, agent, machine, start, say)
+    except BaseException:
+        if start.run_id is not None:
+            with anyio.CancelScope(shield=True):
+                await _abandon(machine, start.run_id)
+        raise
+    task = None if start.task_file is None else str(start.task_file)
     return result.model_copy(
-        update={"agents": list(agent.ends), "task": task, "seconds": round(time.monotonic() - begun, 1)}
+        update={
+            "agents": list(agent.ends),
+            "chosen": agent.ends[-1].chosen if result.gained and agent.ends else None,
+            "task": task,
+            "seconds": round(time.monotonic() - at, 1),
+            "seconds_by_stage": stages.seconds,
+        }
     )
 
 
-def _agent(plan: Plan, server: Attached, say: Says) -> Agent:
+async def _optimized(plan: Plan, agent: Agent, machine: Machine, start: Start, say: Says) -> OptimizeResult:
+    run: Run | None = None
+    timely = False
+    with anyio.move_on_at(start.deadline):
+        run = await start.run()
+        if plan.agent != NONE:
+            with start.stages.stage("agent"):
+                await _work(agent, machine, run, start, say)
+        timely = True
+    if run is None:
+        raise Stopped(
+            Kind.TIMEOUT,
+            Problem(
+                stage="run",
+                message=f"there was no run with a measured baseline within {plan.wall_s:g} s",
+                likely_fix="Allow more time: --wall-s.",
+            ),
+        )
+    if plan.agent == NONE:
+        return await _left_open(machine, run)
+    with start.stages.stage("finish"):
+        return await finish(plan, machine, run.frozen.run_id, start.deadline, agent, timely=timely, say=say)
+
+
+async def _left_open(machine: Machine, run: Run) -> OptimizeResult:
+    run_id = run.frozen.run_id
+    attempts = await anyio.to_thread.run_sync(machine.store.attempts, run_id)
+    left = "the run is left open" if run.state == "open" else f"the run is {run.state} ({run.ended_by})"
+    return OptimizeResult(
+        gained=False,
+        summary=f"The baseline of run {run_id} is measured, and {left}.",
+        run_id=run_id,
+        attempts=sum(each.number != BASELINE for each in attempts),
+        ended_by=run.ended_by,
+        why_not="no agent was asked for",
+    )
+
+
+async def _abandon(machine: Machine, run_id: str) -> None:
+    """End a run that nobody goes on with, and what is evaluated of it here."""
+    for number in machine.at_work(run_id):
+        if number != WINNER:
+            await machine.cancel(run_id, number)
+    # What went wrong before says more than that it can't be ended, too.
+    with contextlib.suppress(Stopped):
+        await machine.end(run_id)
+
+
+def _agent(plan: Plan, services: Services, server: Attached, say: Says) -> Agent:
     """
     Raises:
-        Stopped: ``rejected``: there is no such program.
+        Stopped: ``rejected``: there is no such program, or it does not take what else is asked for.
     """
     if plan.agent in AGENTS:
         return CliAgent(plan, server, say)
@@ -101,6 +215,10 @@ def _agent(plan: Plan, server: Attached, say: Says) -> Agent:
         raise rejected(
             "agent", "--agent-args are for claude, codex and gemini", fix="Write them into the command line."
         )
+    if plan.agent == NONE:
+        return NoAgent()
+    if plan.agent == TUNE:
+        return TuneAgent(plan, services, say)
     try:
         words = shlex.split(plan.agent)
     except ValueError as error:
@@ -112,118 +230,41 @@ def _require_room(plan: Plan) -> None:
     """Better told now than when there is a winner.
 
     Raises:
-        Stopped: ``rejected``: the winner's folder holds something.
+        Stopped: ``rejected``: the winner's folder holds something, or can't be written.
     """
-    folder = plan.export_to
-    if folder is None or plan.force or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    folder = plan.export_to or Path()
+    if plan.agent == NONE:
         return
-    raise rejected("export", f"{folder} is not an empty folder", fix="Name another one with --to, or add --force.")
-
-
-def _workspace(plan: Plan, settings: Settings, kernel: Source) -> Path:
-    """The folder that agents work in, with the baseline in it.
-
-    Raises:
-        Stopped: ``unavailable``: it can't be written.
-    """
-    name = "kernel" if kernel.shown_as == INLINE else Path(kernel.shown_as).stem
-    folder = plan.workspace or settings.state_dir / WORKSPACES / f"{name}-{secrets.token_hex(3)}"
-    folder = folder.expanduser().absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # An agent may read it, and whatever it does to it: the run has its own.
-        (folder / BASELINE_FILE).write_text(kernel.text, encoding="utf-8")
+        if plan.export_to is not None and folder.exists():
+            if not folder.is_dir():
+                raise rejected("export", f"{folder} is a file and no folder", fix="Name another one with --to.")
+            if not plan.force and any(folder.iterdir()):
+                raise rejected(
+                    "export", f"{folder} is not an empty folder", fix="Name another one with --to, or add --force."
+                )
+        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
     except OSError as error:
-        raise Stopped(
-            Kind.UNAVAILABLE,
-            Problem(
-                stage="agent",
-                message=f"the folder {folder} can't be written: {error.strerror}",
-                likely_fix="Name another one: --workspace DIR.",
-            ),
-        ) from None
-    return folder
+        raise rejected(
+            "export", f"the winner can't be written into {folder.absolute()}: {error.strerror}",
+            fix="Name another folder with --to.",
+        ) from None  # fmt: skip
 
 
-async def _begin(
-    plan: Plan, agent: Agent, machine: Machine, kernel: Source, folder: Path, deadline: float, say: Says
-) -> Run:
-    """A run with a measured baseline; its task is written first where there is none.
-
-    Raises:
-        Stopped: kernel or task can't be used, or the baseline can't be measured.
-    """
-    if plan.task is not None:
-        task = await anyio.to_thread.run_sync(read_source, plan.task, "task")
-        await anyio.Path(folder / TASK_FILE).write_text(task.text, encoding="utf-8")
-        return await _start(plan, machine, kernel, task, deadline, say)
-    wrong: str | None = None
-    path = folder / TASK_FILE
-    await anyio.Path(path).unlink(missing_ok=True)
-    for number in range(1, TASK_TRIES + 1):
-        say(f"the agent writes the task (try {number} of {TASK_TRIES})")
-        given = await agent.write_task(TaskAsked(kernel, folder / BASELINE_FILE, folder, path, wrong))
-        if given is None:
-            words = agent.ends[-1].last_words if agent.ends else None
-            wrong = f"there is no file {path}" + ("" if words is None else f"; the last words were: {words}")
-            say(f"  {wrong}")
-            continue
-        try:
-            task = await anyio.to_thread.run_sync(read_source, given, "task")
-            return await _start(plan, machine, kernel, task, deadline, say)
-        except Stopped as stopped:
-            if stopped.kind in (Kind.UNAVAILABLE, Kind.CANCELLED):
-                raise
-            problem = stopped.problem.model_copy(update={"output": None})
-            wrong = json.dumps({"kind": stopped.kind, **problem.model_dump(mode="json", exclude_none=True)})
-            say(f"  the task was refused: {stopped.kind}: {problem.message}")
-    raise rejected(
-        "task",
-        f"the agent wrote no usable task in {TASK_TRIES} tries; the last one: {wrong}",
-        fix="Write the task yourself and give it with --task, or mend the one that is there: " + str(path),
-    )
-
-
-async def _start(plan: Plan, machine: Machine, kernel: Source, task: Source, deadline: float, say: Says) -> Run:
-    """Begin a run and measure its baseline.
-
-    Raises:
-        Stopped: a file can't be used, or the baseline failed.
-    """
-    hidden = None
-    if plan.hidden_cases is not None:
-        hidden = await anyio.to_thread.run_sync(read_source, plan.hidden_cases, "hidden_cases")
-    budget = Budget(
-        attempts=plan.rounds,
-        wall_s=max(1.0, deadline - anyio.current_time()),
-        target_pct=plan.target_pct,
-        target_ratio=plan.target_ratio,
-    )
-    run = await machine.start(Beginning(kernel, task, hidden, plan.target, budget, Limits()))
-    run_id = run.frozen.run_id
-    say(f"run {run_id}: measuring the baseline")
-    while not await machine.wait(run_id, BASELINE, WAIT_S, _progress(say)):
-        pass
-    answer = await machine.answer(run_id, BASELINE)
-    told = tell(answer)
-    if told.problem is not None:
-        raise Stopped(told.kind, told.problem)
-    say(f"run {run_id}: {told.summary}")
-    return answer.run
-
-
-async def _work(plan: Plan, agent: Agent, machine: Machine, run: Run, folder: Path, deadline: float, say: Says) -> None:
+async def _work(agent: Agent, machine: Machine, run: Run, start: Start, say: Says) -> None:
     """Let the agent work on a run until it is over, or there are no more ideas."""
     watch = Watch(machine.store, run.frozen.run_id, say)
     site = Site(
         machine=machine,
         run_id=run.frozen.run_id,
-        kernel=folder / BASELINE_FILE,
-        task=folder / TASK_FILE,
+        kernel=start.folder / BASELINE_FILE,
+        task=start.folder / TASK_FILE,
         target=run.frozen.target,
-        folder=folder,
+        folder=start.folder,
         over=watch.over,
-        deadline=deadline,
+        deadline=start.deadline,
     )
     if run.state != "open":
         return
@@ -243,16 +284,3 @@ async def _work(plan: Plan, agent: Agent, machine: Machine, run: Run, folder: Pa
 def _first(group: BaseExceptionGroup[Stopped]) -> Stopped:
     first = group.exceptions[0]
     return first if isinstance(first, Stopped) else _first(first)
-
-
-def _progress(say: Says) -> Progress:
-    """Tells each thing that is done once."""
-    last = ""
-
-    async def progress(done: float, total: float, message: str) -> None:
-        nonlocal last
-        if message != last:
-            last = message
-            say(f"  {message}")
-
-    return progress

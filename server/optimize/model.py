@@ -1,8 +1,9 @@
 """What a headless optimization is asked for, and what it comes to."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import anyio
 
@@ -15,17 +16,36 @@ Says = Callable[[str], None]
 HowEnded = Literal["exited", "run_over", "wall_time", "rounds"]
 """`exited`: by itself; `run_over`: ended, as the run was over and its time for a last word too; `wall_time`: ended, as
 the time was up; `rounds`: a program has been called as often as it may be."""
+NONE: Final = "none"
+"""The agent that has no ideas: the baseline is measured, and the run is left open."""
+TUNE: Final = "tune"
+"""The agent that needs no model: `tune_kernel`'s search."""
+
+
+class Ablation(StrEnum):
+    """What an agent is not given."""
+
+    NO_PROFILE = "no-profile"
+    """No profiler, and nothing that rests on it."""
+    NO_DIAGNOSIS = "no-diagnosis"
+    """No findings, and no hints made of them."""
+    ONE_SHOT = "one-shot"
+    """One candidate, and no second one in the light of what became of it."""
+
+
+SWITCHED_OFF: Final = {Ablation.NO_PROFILE: "profile_ncu", Ablation.NO_DIAGNOSIS: "diagnose_kernel"}
+"""The tool that goes with each, by its name."""
 
 
 class Plan(NamedTuple):
     """One headless optimization."""
 
     kernel: str
-    """Path of the kernel file, or its text."""
+    """Path of the kernel file, or its text. With `run_id` it is not read: the run has its own."""
     task: str | None
     """The same of the task; None: the agent writes it first."""
     agent: str
-    """`claude`, `codex`, `gemini`, or a command line."""
+    """`claude`, `codex`, `gemini`, `tune`, `none`, or a command line."""
     agent_words: tuple[str, ...] = ()
     """Further arguments of an agent's CLI."""
     hidden_cases: str | None = None
@@ -42,7 +62,12 @@ class Plan(NamedTuple):
     """By default a folder called as the run, in the current one."""
     force: bool = False
     workspace: Path | None = None
-    """Folder that agents work in; by default one of their own in the state folder."""
+    """Folder in which agents get a new one of their own; by default in the state folder."""
+    run_id: str | None = None
+    """An open run to go on with, whose kernel, task, target and budget stay as they are; None: a new one."""
+    search_s: float = 30.0
+    """For one search of the agent `tune`, beside what it takes to prepare it."""
+    ablations: frozenset[Ablation] = frozenset()
 
 
 class AgentEnd(Wire):
@@ -57,6 +82,10 @@ class AgentEnd(Wire):
     """End of what it printed, or of what was wrong with its answers."""
     malformed: int = 0
     """Answers of a program that could not be read; each cost a round."""
+    no_idea: str | None = None
+    """Of `tune`: why it had nothing (more) to offer."""
+    chosen: dict[str, int | bool | None] | None = None
+    """Of `tune`: the values of the knobs of the candidate that was accepted."""
 
 
 class OptimizeResult(Wire):
@@ -86,7 +115,14 @@ class OptimizeResult(Wire):
     """What was exported."""
     why_not: str | None = None
     """Why nothing was gained."""
-    seconds: float = 0.0
+    chosen: dict[str, int | bool | None] | None = None
+    """Of the agent `tune`: the values of the winner's knobs."""
+    stage: str | None = None
+    """Of a failure that left nothing to judge: where it happened, as problems name it (`agent`, `source`, ...)."""
+    seconds: float | None = None
+    """That the whole took."""
+    seconds_by_stage: dict[str, float] = {}
+    """`task` (written by the agent), `baseline`, `agent`, `finish` (the last look and the export); those there were."""
 
 
 class Site(NamedTuple):

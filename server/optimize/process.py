@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from types import FrameType
@@ -18,6 +18,8 @@ TERM_S: Final = 5.0
 LAST_MOMENT_S: Final = 0.2
 """The same where this process is itself told to end. A server needs a tenth of it."""
 POLL_S: Final = 0.05
+GRACE_S: Final = 1.0
+"""For what a program wrote before it exited to be read; a child that it left behind may hold its output for ever."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _groups: set[int] = set()
@@ -61,6 +63,14 @@ async def started(
         _groups.discard(process.pid)
 
 
+async def exited(process: Process) -> int:
+    """Wait for a program itself: `Process.wait` may also wait for children that hold its output; its exit code."""
+    while process.returncode is None:
+        with anyio.move_on_after(POLL_S):
+            await process.wait()
+    return process.returncode
+
+
 async def _end(process: Process) -> None:
     """Ask the group to end, and kill what is left of it: also those that its leader has left behind."""
     if _signal(process.pid, signal.SIGTERM):
@@ -86,8 +96,12 @@ def _signal(group: int, number: int) -> bool:
 
 
 @contextlib.contextmanager
-def ending_with_us() -> Generator[None]:
-    """A signal that ends this process ends all programs first; their servers get a moment to end their workers."""
+def ending_with_us(last: Callable[[], None] | None = None) -> Generator[None]:
+    """A signal that ends this process ends all programs first; their servers get a moment to end their workers.
+
+    Args:
+        last: called then, as the last of all.
+    """
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -96,6 +110,10 @@ def ending_with_us() -> Generator[None]:
             time.sleep(LAST_MOMENT_S)
         for group in groups:
             _signal(group, signal.SIGKILL)
+        if last is not None:
+            # Whatever it can't say: this process ends.
+            with contextlib.suppress(Exception):
+                last()
         handler = before[signal.Signals(number)]
         if callable(handler):
             handler(number, frame)

@@ -1,6 +1,7 @@
 """What a program that takes part in a run is asked, and what it may answer."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -12,9 +13,9 @@ from ...profiling.optimization.population import suggest_parent
 from ...sandbox.errors import Stopped
 from ...sandbox.wire import Wire
 from ..results import readable
-from ..runs.hidden import without
-from ..runs.machine import Answer
-from ..runs.memory import elapsed_s, source_of
+from ..runs.answer import Answer
+from ..runs.memory import source_of, spent_s
+from ..runs.visible import visible, visible_kernel
 from ..tools.lesson_report import lesson_shown
 from ..tools.run_lineage_report import Standing, about_run
 from ..tools.run_report import submission, tell
@@ -59,7 +60,7 @@ class Malformed(NamedTuple):
 def parse(output: bytes, model: type[A]) -> A | Malformed:
     """An answer as a program has written it."""
     expected = f"Write one JSON object with {', '.join(model.model_fields)} on standard output, and nothing else."
-    text = output.decode(errors="replace").strip()
+    text = _unfenced(output.decode("utf-8-sig", errors="replace").strip())
     if not text:
         return Malformed(f"nothing was written on standard output. {expected}")
     try:
@@ -77,6 +78,12 @@ def parse(output: bytes, model: type[A]) -> A | Malformed:
             for each in error.errors()
         ]
         return Malformed(f"the answer does not fit: {'; '.join(wrong[:ERRORS])}. {expected}")
+
+
+def _unfenced(text: str) -> str:
+    """A text without the Markdown fence around all of it, which models like to put there."""
+    found = re.fullmatch(r"```[A-Za-z0-9]*[ \t]*\r?\n(.*?)\s*```", text, re.DOTALL)
+    return text if found is None else found[1].strip()
 
 
 def task_request(asked: TaskAsked) -> dict[str, Any]:
@@ -115,7 +122,7 @@ def candidate_request(site: Site, answer: Answer, round_: Round) -> dict[str, An
     standing = about_run(Standing(answer, attempts, {}, [], []), detail=True)
     suggested = suggest_parent(memory)
     parent = next(each for each in memory.attempts if each.number == suggested.number)
-    told = tell(Answer(run, parent, memory), detail=True)
+    told = tell(answer._replace(attempt=parent), detail=True)
     shown = told.shown.model_dump(mode="json")
     budget = run.frozen.budget
     return {
@@ -128,12 +135,12 @@ def candidate_request(site: Site, answer: Answer, round_: Round) -> dict[str, An
         "entry": run.frozen.entry,
         "target": run.frozen.target,
         "gpu": run.frozen.gpu,
-        "task": without(store.file(run.frozen.task_sha256)),
+        "task": visible(store.file(run.frozen.task_sha256)),
         "hidden_cases": run.frozen.hidden_count,
         "parent": {
             "number": parent.number,
             "why": suggested.why,
-            "kernel": source_of(store, parent).text,
+            "kernel": visible_kernel(source_of(store, parent).text),
             "cases": shown["cases"],
         },
         "findings": shown["findings"],
@@ -149,7 +156,7 @@ def candidate_request(site: Site, answer: Answer, round_: Round) -> dict[str, An
             "attempts": standing.attempts_left,
             "seconds": round(max(0.0, round_.seconds_left)),
             "target_pct": budget.target_pct,
-            "elapsed_s": round(elapsed_s(run.frozen)),
+            "elapsed_s": round(spent_s(run)),
         },
         "last": round_.last,
     }

@@ -6,11 +6,16 @@ from ...prompts.contexts import GenerateTests, OptimizeKernel
 from ...prompts.render import render
 from ...prompts.roles import ROLES
 from ..prompt_context import facts_of
-from .model import Site, TaskAsked
+from ..switched_off import told
+from .model import SWITCHED_OFF, Ablation, Site, TaskAsked
 
 ALONE: Final = """\
 You work without a person: nobody answers questions or grants permission. Decide, and go on. Write files only into the
 current folder."""
+
+ONCE: Final = """\
+You have one candidate: it is judged, the run ends, and there is no second one. Submit the best that you can justify.
+"""
 
 CANDIDATE_RULES: Final = """\
 You make a Triton kernel faster, one measured idea a round. The request is one JSON object: `parent` is the kernel to \
@@ -29,8 +34,14 @@ before. You can't run anything: the file is checked after you answer.
 Answer with one JSON object and nothing else: {"task": the whole task file}."""
 
 
-def playbook(site: Site, number: int, of: int) -> str:
+def playbook(site: Site, number: int, of: int, ablations: frozenset[Ablation] = frozenset()) -> str:
     """The prompt of an agent that drives a run.
+
+    Args:
+        site: the run.
+        number: of the agent.
+        of: how many there are.
+        ablations: what it is not given.
 
     Raises:
         Stopped: the run can't be read.
@@ -43,13 +54,15 @@ def playbook(site: Site, number: int, of: int) -> str:
             f"\nYou are agent {number} of {of} that work on this run at the same time. Look at get_run before each "
             "idea, and take one that nobody has: their attempts stand there while they are being evaluated.\n"
         )
+    without = [SWITCHED_OFF[each] for each in sorted(ablations) if each in SWITCHED_OFF]
+    once = ONCE if Ablation.ONE_SHOT in ablations else ""
     return f"""\
-{render(asked, known)}
+{render(asked, known)}{told(without)}
 
 ## Nobody is here
 
 The run is begun, and its baseline measured: do not call `start_optimization`. {ALONE}
-{beside}
+{once}{beside}
 Go on until `run_state` is `finished` or no idea is left that rests on a measured fact. Then report, and end.
 """
 

@@ -42,7 +42,7 @@ def admitted(rows: sqlite3.Connection, run: Run, claim: Claim) -> Attempt:
         kernel_shown_as=claim.kernel_shown_as,
         kernel_origin=claim.kernel_origin,
         text_identity=claim.text_identity,
-        submitted_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        submitted_at=max(datetime.now(UTC).isoformat(timespec="milliseconds"), run.frozen.created_at),
         counted=claim.counts,
         remarks=list(claim.remarks),
     )

@@ -1,17 +1,21 @@
 """The evaluation of one attempt from beginning to end, as a job: measured, judged, and kept in one transaction."""
 
+import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio
 
 from ...profiling.optimization.arbiter import decide, promising
-from ...profiling.optimization.model import BASELINE, Attempt, Evidence, Hint, Memory
+from ...profiling.optimization.model import BASELINE, Attempt, Evidence, Hint, Memory, Prediction
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source
+from ..mispredictions import GainMisprediction, record
 from .evaluator import Evaluator, Identified, Other, Sources
 from .jobs import Job
 from .memory import (
@@ -28,10 +32,13 @@ from .memory import (
 from .record import Run
 from .store import Store
 
+_log = logging.getLogger(__name__)
+
 COMPARED_AT_MOST: Final = 5
 """How often a candidate is measured, where others were accepted meanwhile."""
 NOT_ITS_DOING: Final = frozenset({Kind.CANCELLED, Kind.UNAVAILABLE})
 """Ends that say nothing of a candidate: it can be evaluated again."""
+PROMISED: Final = ("kernel", "case", "expected_pct", "at_most_pct", "seen_pct", "seen_low_pct", "seen_high_pct")
 
 
 class _Loaded(NamedTuple):
@@ -49,6 +56,10 @@ class Evaluation:
 
     store: Store
     evaluator: Evaluator
+    advises: bool = True
+    """Whether attempts get hints."""
+    state_dir: Path | None = None
+    """Where predictions that did not come true are kept; None: nowhere."""
     _judging: anyio.Lock = field(default_factory=anyio.Lock)
     """One verdict at a time: each counts those before it."""
 
@@ -81,7 +92,10 @@ class Evaluation:
             frozen = loaded.run.frozen.model_copy(update=update)
             verdict = decide(measured.evidence, memory_of(loaded.run, []))
             finished = _finished(loaded.attempt, measured.evidence).model_copy(
-                update={"verdict": verdict, "hints": _hints(measured.evidence, None, memory_of(loaded.run, []), "")}
+                update={
+                    "verdict": verdict,
+                    "hints": self._hints(measured.evidence, None, memory_of(loaded.run, []), ""),
+                }
             )
             over = verdict.verdict == "finish"
             self.store.finish(
@@ -218,6 +232,8 @@ class Evaluation:
         if incumbent is not None and memory.incumbent != incumbent and evidence.kind is Kind.OK and evidence.timings:
             return False
         verdict = decide(evidence, memory, loaded.attempt.strategy)
+        measured = loaded.attempt.model_copy(update={"evidence": evidence})
+        predicted = _prediction(measured, attempts)
         parents = [each for each in attempts if each.number == loaded.attempt.parent]
         before = parents[0].evidence if parents else None
         attempt = _finished(loaded.attempt, evidence).model_copy(
@@ -225,11 +241,12 @@ class Evaluation:
                 "verdict": verdict,
                 "accepted": verdict.accepted,
                 "counted": evidence.kind is Kind.OK or run.frozen.budget.failed_count,
-                "hints": _hints(evidence, before, memory, loaded.attempt.strategy),
+                "hints": self._hints(evidence, before, memory, loaded.attempt.strategy),
+                "predicted": predicted,
             }
         )
         ends = verdict.verdict == "finish"
-        return self.store.finish(
+        kept = self.store.finish(
             run_id,
             attempt,
             expected_incumbent=memory.incumbent if verdict.accepted else None,
@@ -241,17 +258,47 @@ class Evaluation:
             ),
             taught=partial(taught, number=attempt.number),
         )
+        if kept:
+            self._learn(run, attempt, before)
+        return kept
+
+    def _learn(self, run: Run, attempt: Attempt, before: Evidence | None) -> None:
+        """Keep what a finding promised of an attempt and did not hold."""
+        predicted, frozen = attempt.predicted, run.frozen
+        if self.state_dir is None or predicted is None or predicted.came == "as_expected" or frozen.gpu is None:
+            return
+        missed = GainMisprediction(
+            id=predicted.finding,
+            came=predicted.came,
+            device=frozen.gpu,
+            triton=frozen.triton,
+            parent_identity=None if before is None else before.identity,
+            identity=None if attempt.evidence is None else attempt.evidence.identity,
+            run_id=frozen.run_id,
+            attempt=attempt.number,
+            **predicted.model_dump(include=set(PROMISED)),
+        )
+        if not record(self.state_dir, [missed]):
+            _log.warning("a misprediction of attempt %s of run %s could not be kept", attempt.number, frozen.run_id)
+
+    def _hints(self, evidence: Evidence, before: Evidence | None, memory: Memory, strategy: str) -> list[Hint]:
+        if not self.advises:
+            return []
+        # The rules that they rest on take a while to be loaded: not when the server starts.
+        from ...profiling.optimization.hints import hints
+
+        return hints(evidence, before, memory, strategy)
 
 
-def _hints(evidence: Evidence, before: Evidence | None, memory: Memory, strategy: str) -> list[Hint]:
-    # The rules that they rest on take a while to be loaded: not when the server starts.
-    from ...profiling.optimization.hints import hints
+def _prediction(attempt: Attempt, attempts: Sequence[Attempt]) -> Prediction | None:
+    from ...profiling.optimization.predictions import prediction
 
-    return hints(evidence, before, memory, strategy)
+    return prediction(attempt, attempts)
 
 
 def _finished(attempt: Attempt, evidence: Evidence) -> Attempt:
-    return attempt.model_copy(update={"state": "finished", "finished_at": now(), "evidence": evidence})
+    finished_at = now(attempt.submitted_at)
+    return attempt.model_copy(update={"state": "finished", "finished_at": finished_at, "evidence": evidence})
 
 
 def duplicate(attempt: Attempt, earlier: Attempt) -> Attempt:

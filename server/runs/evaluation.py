@@ -108,7 +108,7 @@ class ToolEvaluator:
                 failed = [kind for kind in kinds if kind is not Kind.OK]
                 compared = sum(kind in (Kind.OK, Kind.WRONG) for kind in kinds)
                 if failed:
-                    problem = hidden_problem(failed, len(judged.hidden))
+                    problem = hidden_problem(failed, len(judged.hidden), on_gpu=timed)
                     return Confirmation(kind=failed[0], problem=problem, hidden_checked=compared)
             else:
                 checked = await check(self._services, judged, sources.baseline, candidate, steps.next("checking again"))

@@ -43,8 +43,20 @@ async def passed(
     Raises:
         Stopped: ``rejected``: it fails on some that were given.
     """
-    kinds = await hidden_kinds(services, judged, baseline, baseline, progress, together=False)
+    kinds = await hidden_kinds(services, judged, baseline, baseline, progress, together=True)
+    if len(kinds) < len(judged.hidden) or any(kind is not Kind.OK for kind in kinds):
+        # Which of them fail is told by each alone.
+        kinds = await hidden_kinds(services, judged, baseline, baseline, progress, together=False)
     failed = {name: kind for name, kind in zip(judged.hidden, kinds, strict=True) if kind is not Kind.OK}
+    unsure = [name for name, kind in failed.items() if kind is Kind.UNSUPPORTED]
+    if await services.has_gpu():
+        unsure = []
+    if failed and len(unsure) == len(failed) and frozen.hidden_from != "derived":
+        raise rejected(
+            "task",
+            f"{len(unsure)} of {len(judged.hidden)} hidden cases can't be checked without a GPU",
+            fix="Begin the run on a machine with a GPU, or leave those hidden cases out.",
+        )
     if failed and frozen.hidden_from != "derived":
         how = ", ".join(f"{count} {kind}" for kind, count in Counter(failed.values()).items())
         raise rejected(
@@ -54,7 +66,8 @@ async def passed(
             "reference that is finite and a tolerance that wrong results do not pass.",
         )
     kept = {name: case for name, case in judged.hidden.items() if name not in failed}
-    return kept, {name: f"the baseline itself ends in {kind} there" for name, kind in failed.items()}
+    why = {name: f"the baseline itself ends in {kind} there" for name, kind in failed.items()}
+    return kept, why | dict.fromkeys(unsure, "it can't be checked without a GPU")
 
 
 async def hidden_kinds(
@@ -92,8 +105,21 @@ async def hidden_kinds(
     return found
 
 
-def hidden_problem(failed: list[Kind], count: int) -> Problem:
-    """What may be told of hidden cases on which a candidate fails: how many, and how."""
+def hidden_problem(failed: list[Kind], count: int, *, on_gpu: bool = True) -> Problem:
+    """What may be told of hidden cases on which a candidate fails: how many, and how.
+
+    Args:
+        failed: how it ended on those.
+        count: of all hidden cases.
+        on_gpu: whether they were run there: what the interpreter can't do says nothing of a candidate.
+    """
+    if not on_gpu and all(kind is Kind.UNSUPPORTED for kind in failed):
+        return Problem(
+            stage="acceptance",
+            message=f"at least {len(failed)} of {count} hidden cases can't be checked without a GPU; the visible ones "
+            "are right",
+            likely_fix="Check it on a machine with a GPU.",
+        )
     wrong_ones = sum(kind is Kind.WRONG for kind in failed)
     how = f"{wrong_ones} of {count} hidden cases are wrong"
     if wrong_ones < len(failed):

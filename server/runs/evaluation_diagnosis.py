@@ -10,7 +10,7 @@ from ...sandbox.outcome import Kind
 from ...sandbox.source import Source
 from ..services import Services
 from ..tools.diagnose_case import Asked, climb
-from ..tools.diagnose_kernel import artifact, how_profiled, known
+from ..tools.diagnose_kernel import NAME, artifact, how_profiled, known
 from ..tools.profile_ncu import heaviest
 from .evaluation_compile import NOT_ITS_DOING, Judged
 from .evaluation_facts import diagnosed, typed
@@ -30,6 +30,8 @@ async def diagnosis(services: Services, goal: Target, judged: Judged, kernel: So
     Raises:
         Stopped: ``cancelled`` or ``unavailable``: no worker can be had. A kernel that can't be diagnosed is a note.
     """
+    if NAME in services.settings.without:
+        return Told(None, [f"not diagnosed: {NAME} is switched off"], [])
     if not known(goal):
         return Told(None, [f"not diagnosed: the catalogue of causes is not that of {goal.name}"], [])
     await services.artifacts.prepare()

@@ -1,7 +1,5 @@
 """What a run comes to as files: the kernel, the patch that makes it of the baseline, and a record to verify it by."""
 
-import ast
-import contextlib
 import difflib
 import hashlib
 import re
@@ -15,6 +13,7 @@ from pydantic import ValidationError
 from ...profiling.optimization.model import BASELINE, Attempt
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind, Problem
+from .neighbours import neighbours
 from .record import Run
 from .store import Store
 from .verification import Files, RecordedFile, VerificationRecord, record
@@ -144,15 +143,7 @@ def _imports(name: str, text: str, origin: str | None) -> list[str]:
     """What a file imports from its own folder, in a sentence: that is not frozen, so not exported."""
     if origin is None:
         return []
-    names: set[str] = set()
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module is not None:
-                names.add(node.module.partition(".")[0])
-    folder = Path(origin)
-    beside = sorted(one for one in names if (folder / f"{one}.py").is_file() or (folder / one).is_dir())
+    beside = neighbours(text, origin)
     if not beside:
         return []
     return [f"{name} imports {', '.join(beside)} from {origin}, which a run does not freeze: copy it beside {name}."]

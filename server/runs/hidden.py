@@ -19,6 +19,8 @@ DERIVED_LIMIT_WITHOUT_GPU: Final = 2
 GIVEN_LIMIT: Final = 64
 SIZE_FROM: Final = 16
 """Integers below are counts of heads, kernel widths, and the like."""
+SEED: Final = "seed"
+"""A parameter of this name decides about contents and is no size."""
 INTERPRETED_SHARE: Final = 4
 """By so much sizes are divided for the interpreter."""
 EVEN: Final = 16
@@ -99,6 +101,12 @@ def derived(cases: Mapping[str, Case], seed: str, *, on_gpu: bool) -> HiddenCase
     return found
 
 
+def sizes_of(case: Case) -> dict[str, int]:
+    """The parameters of a case that say how large its inputs are, as far as that can be seen."""
+    sizes = {name: _size(value) for name, value in case.parameters.items() if name != SEED}
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
 def judged(task: Source, hidden: HiddenCases, *, own: bool) -> Source:
     """A task with hidden cases in the place of the visible ones.
 
@@ -118,19 +126,6 @@ def beside(task: Source, hidden: HiddenCases, *, own: bool) -> Source:
     if own or not hidden:
         return task
     return task._replace(text=f"{task.text}\n\n{NAME} = {hidden!r}\n")
-
-
-def without(task: str) -> str:
-    """A task's text, for whoever makes candidates: its lines without those that assign hidden cases."""
-    lines = task.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # as the parser counts them
-    try:
-        statements = ast.parse(task).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return task
-    for statement in reversed(statements):
-        if any(isinstance(node, ast.Name) and node.id == NAME for node in ast.walk(statement)):
-            lines[statement.lineno - 1 : statement.end_lineno] = [f"# {NAME}: known to the server alone."]
-    return "\n".join(lines)
 
 
 def _unusable(source: Source, why: str) -> Stopped:
@@ -186,7 +181,7 @@ def _fields(case: Case) -> dict[str, JsonValue]:
 
 
 def _neighbours(case: Case, turn: int, random_: random.Random, *, on_gpu: bool) -> Iterator[dict[str, JsonValue]]:
-    sizes = {name: size for name, value in case.parameters.items() if (size := _size(value)) is not None}
+    sizes = sizes_of(case)
     if not on_gpu:
         # Of a case that takes the interpreter long enough.
         sizes = {name: max(size // INTERPRETED_SHARE, SIZE_FROM) for name, size in sizes.items()}

@@ -6,24 +6,28 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio
 
 from ...profiling.optimization import novelty
 from ...profiling.optimization.arbiter import ends
-from ...profiling.optimization.model import BASELINE, Attempt, Budget, Limits, Memory
+from ...profiling.optimization.model import BASELINE, Attempt, Budget, Limits
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source
 from ..tools.parameters import Progress
 from .admission import Claim
+from .answer import Answer, answer_of
 from .evaluating import Evaluation, duplicate
 from .evaluator import Asked, Evaluator
 from .jobs import Job, JobKey, Jobs, wait
-from .memory import changed, hidden_text, is_to_be_verified, memory_of, now, taught
+from .memory import changed, elapsed_s, hidden_text, is_to_be_verified, memory_of, now, taught
+from .neighbours import at_home
 from .record import Frozen, Run
 from .store import Store
+from .visible import require_separable
 
 WINNER: Final = -1
 """In a job's key: the last look at the winner."""
@@ -44,17 +48,6 @@ class Beginning(NamedTuple):
     limits: Limits
 
 
-class Answer(NamedTuple):
-    """Where an attempt and its run stand."""
-
-    run: Run
-    attempt: Attempt
-    memory: Memory
-    """All finished attempts, this one too."""
-    counting: int = 0
-    """Attempts that are being evaluated and, as far as is known, cost one of the budget."""
-
-
 class Machine:
     """The runs of one server process. Use it as an asynchronous context manager."""
 
@@ -63,16 +56,21 @@ class Machine:
         store: Store,
         evaluator: Evaluator,
         turn: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+        *,
+        advises: bool = True,
+        state_dir: Path | None = None,
     ) -> None:
         """
         Args:
             store: where runs are kept.
             evaluator: measures baseline and candidates.
             turn: entered by each evaluation: waits until there is room for one more.
+            advises: whether attempts get hints.
+            state_dir: where predictions that did not come true are kept; None: nowhere.
         """
         self.store = store
         self._evaluator, self._turn = evaluator, turn
-        self._evaluation = Evaluation(store, evaluator)
+        self._evaluation = Evaluation(store, evaluator, advises, state_dir)
         self._jobs = Jobs()
         self._taking, self._verifying = anyio.Lock(), anyio.Lock()
         self._wanted: Counter[JobKey] = Counter()
@@ -92,6 +90,8 @@ class Machine:
             Stopped: a file can't be used, or nothing can be kept.
         """
         asked = await self._evaluator.look(beginning.kernel, beginning.task, beginning.hidden, beginning.target)
+        # A star import or the like may make some of which no line tells.
+        require_separable(beginning.task, beginning.kernel, own=asked.hidden_from == "task")
         run = await anyio.to_thread.run_sync(self._create, beginning, asked)
         self._begin(run.frozen.run_id, BASELINE)
         return run
@@ -156,13 +156,8 @@ class Machine:
         """
 
         def read() -> Answer:
-            run, attempt, attempts = (
-                self.store.run(run_id),
-                self.store.attempt(run_id, number),
-                self.store.attempts(run_id),
-            )
-            counting = sum(each.counted for each in attempts if each.state == "running")
-            return Answer(run, attempt, memory_of(run, attempts), counting)
+            run, attempt = self.store.run(run_id), self.store.attempt(run_id, number)
+            return answer_of(run, attempt, self.store.attempts(run_id))
 
         return await anyio.to_thread.run_sync(read)
 
@@ -201,15 +196,15 @@ class Machine:
                 await anyio.to_thread.run_sync(self._fail, run_id, "cancelled: its baseline is not measured")
         return True
 
-    async def end(self, run_id: str) -> Run:
-        """End a run, because its user has enough of it.
+    async def end(self, run_id: str, by: str = "user") -> Run:
+        """End a run, because its user, or whoever `by` names, has enough of it.
 
         Raises:
             Stopped: there is no such run.
         """
 
         def change() -> Run:
-            return self._end(self.store.run(run_id), "user")
+            return self._end(self.store.run(run_id), by)
 
         ended = await anyio.to_thread.run_sync(change)
         await self._verify(run_id)
@@ -285,6 +280,7 @@ class Machine:
             budget=beginning.budget,
             limits=beginning.limits,
         )
+        elapsed_s(frozen)  # its time counts from here
         run = Run(frozen=frozen, state="measuring", updated_at=started)
         baseline = Claim(
             parent=None,
@@ -307,6 +303,7 @@ class Machine:
         if run.state == "open" and (ended := ends(memory)) is not None:
             run = self._end(run, ended)
         _require_open(run)
+        kernel = at_home(kernel, run.frozen.kernel_origin)
         identity = novelty.text_identity(kernel.text)
         twins = [each for each in attempts if each.state == "running" and each.text_identity == identity]
         if twins:

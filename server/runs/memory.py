@@ -2,8 +2,10 @@
 
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from ...profiling.optimization.lesson import Lesson
@@ -17,14 +19,35 @@ SALT: Final = "salt"
 CASES: Final = "cases"
 
 
-def now() -> str:
-    """The time as it is stored."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def now(after: str = "") -> str:
+    """The time as it is stored.
+
+    Args:
+        after: a stored time that it is not before: a clock may be set back.
+    """
+    return max(datetime.now(UTC).isoformat(timespec="milliseconds"), after)
 
 
 def elapsed_s(frozen: Frozen) -> float:
-    """Seconds since a run was started."""
-    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(frozen.created_at)).total_seconds())
+    """Seconds since a run was started: by the clock until this process first looked, and from then on by one that
+    nobody sets."""
+    looked_at, age = _first_look(frozen.run_id, frozen.created_at)
+    return age + time.monotonic() - looked_at
+
+
+def spent_s(run: Run) -> float:
+    """Seconds that a run has taken: until now, or, of one that has ended, until it was last changed."""
+    if run.state not in ("finished", "failed"):
+        return elapsed_s(run.frozen)
+    ended, began = (datetime.fromisoformat(at) for at in (run.updated_at, run.frozen.created_at))
+    return max(0.0, (ended - began).total_seconds())
+
+
+@lru_cache(maxsize=4096)
+def _first_look(run_id: str, created_at: str) -> tuple[float, float]:
+    """When this process first looked at a run, and its age then, which is not below 0 whatever the clock says."""
+    age = (datetime.now(UTC) - datetime.fromisoformat(created_at)).total_seconds()
+    return time.monotonic(), max(0.0, age)
 
 
 def memory_of(run: Run, attempts: Sequence[Attempt]) -> Memory:
@@ -34,7 +57,7 @@ def memory_of(run: Run, attempts: Sequence[Attempt]) -> Memory:
         incumbent=run.incumbent,
         budget=run.frozen.budget,
         limits=run.frozen.limits,
-        elapsed_s=elapsed_s(run.frozen),
+        elapsed_s=spent_s(run),
     )
 
 
@@ -52,7 +75,7 @@ def changed(
             "verified": run.verified if incumbent is None else None,
             "problem": run.problem if problem is None else problem,
             "frozen": run.frozen if frozen is None else frozen,
-            "updated_at": now(),
+            "updated_at": now(run.updated_at),
         }
     )
 
@@ -66,7 +89,7 @@ def verified(run: Run, winner: Attempt, found: Confirmation) -> Run:
     """A run with that look kept; not where another attempt that was under way has won meanwhile."""
     if not is_to_be_verified(run) or run.incumbent != winner.number:
         return run
-    return run.model_copy(update={"verified": found, "updated_at": now()})
+    return run.model_copy(update={"verified": found, "updated_at": now(run.updated_at)})
 
 
 def hidden_text(cases: HiddenCases) -> str:

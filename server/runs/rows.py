@@ -74,7 +74,7 @@ def require_run(rows: sqlite3.Connection, run_id: str) -> str:
     found = rows.execute("SELECT record FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is not None:
         return found[0]
-    known = [known for (known,) in rows.execute("SELECT run_id FROM runs ORDER BY created_at DESC, rowid DESC")]
+    known = [known for (known,) in rows.execute("SELECT run_id FROM runs ORDER BY rowid DESC")]
     near = difflib.get_close_matches(run_id, known, NAMED_AT_MOST)
     if near:
         fix = f"Did you mean {' or '.join(map(repr, near))}?"

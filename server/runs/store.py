@@ -7,11 +7,11 @@ texts that are kept already can be named by a row, so that a process can be kill
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from ...profiling.optimization.lesson import Lesson
 from ...profiling.optimization.model import Attempt
-from ...sandbox.errors import rejected
+from ...sandbox.errors import Stopped, rejected
 from . import integrity
 from .admission import Claim, admitted
 from .database import Database
@@ -39,6 +39,14 @@ FILES: Final = "files"
 Taught = Callable[[Run, Run, Sequence[Attempt]], Iterable[Lesson]]
 """What a change of a run teaches, by the run before and after it, and its attempts: merged with lessons of the same
 keys."""
+
+
+class Kept(NamedTuple):
+    """All runs, newest first, as far as their records can be read."""
+
+    runs: list[Run]
+    damaged: dict[str, str]
+    """What is wrong with the others, by their ids."""
 
 
 class Store:
@@ -111,8 +119,26 @@ class Store:
     def runs(self) -> list[Run]:
         """All runs, newest first."""
         with self._database.reading() as rows:
-            found = rows.execute("SELECT run_id, record FROM runs ORDER BY created_at DESC, rowid DESC").fetchall()
+            found = rows.execute("SELECT run_id, record FROM runs ORDER BY rowid DESC").fetchall()
             return [read(Run, record, f"run {run_id}") for run_id, record in found]
+
+    def kept(self) -> Kept:
+        """The same where some may be damaged."""
+        with self._database.reading() as rows:
+            kept = Kept([], {})
+            for run_id, record in rows.execute("SELECT run_id, record FROM runs ORDER BY rowid DESC").fetchall():
+                try:
+                    kept.runs.append(read(Run, record, f"run {run_id}"))
+                except Stopped as stopped:
+                    kept.damaged[run_id] = stopped.problem.message
+            return kept
+
+    def size(self, run_id: str) -> int:
+        """How many attempts a run has, its baseline among them; whatever their records hold."""
+        with self._database.reading() as rows:
+            require_run(rows, run_id)
+            (count,) = rows.execute("SELECT count(*) FROM attempts WHERE run_id = ?", (run_id,)).fetchone()
+            return count
 
     def change(self, run_id: str, change: Callable[[Run], Run], taught: Taught | None = None) -> Run:
         """Replace a run by what `change` makes of it, and keep what is learnt from that; nobody else writes meanwhile,
@@ -282,10 +308,12 @@ class Store:
 
     # Lessons
 
-    def lessons(self) -> list[Lesson]:
-        """All lessons, by key."""
+    def lessons(self, *, newest_first: bool = False) -> list[Lesson]:
+        """All lessons, by key, or by when they were last added to, whatever the clock said then."""
+        # One that is added to is replaced, and so becomes the last row.
+        order = "rowid DESC" if newest_first else "key"
         with self._database.reading() as rows:
-            found = rows.execute("SELECT key, record FROM lessons ORDER BY key").fetchall()
+            found = rows.execute(f"SELECT key, record FROM lessons ORDER BY {order}").fetchall()
             return [read(Lesson, record, f"lesson {key}") for key, record in found]
 
     def put_lessons(self, lessons: Iterable[Lesson]) -> None:

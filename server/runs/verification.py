@@ -187,6 +187,12 @@ def without_hidden(timing: Timing) -> Timing:
     return timing.model_copy(update={"cases": [case for case in timing.cases if not case.hidden]})
 
 
+def run_shown(run: Run) -> Run:
+    """A run without the names of the hidden cases that were dropped, and the times of those that were kept."""
+    frozen = run.frozen.model_copy(update={"hidden_dropped": {}})
+    return run.model_copy(update={"frozen": frozen, "verified": _confirmation(run.verified)})
+
+
 def shown(attempt: Attempt) -> Attempt:
     """An attempt without the times of hidden cases."""
     if attempt.evidence is None:

@@ -19,6 +19,7 @@ from ..tools.compile_kernel import compile_kernel
 from ..tools.parameters import Progress
 from ..tools.run_correctness import CorrectnessResult, run_correctness
 from .claims import Claim, Here, VerificationResult, concluded, differences, interpreted, judge_ratio, same_code
+from .evaluation_check import hidden_problem
 from .export import RECORD, digest
 from .verification import FORMAT, INTERPRETER, VERSION, VerificationRecord
 
@@ -166,11 +167,15 @@ class _Look:
             found = await self._tried(
                 "hidden",
                 lambda: run_correctness(
-                    self._services, self._progress, kernel=self._kernel, task=task, baseline=self._baseline
+                    self._services, _silent, kernel=self._kernel, task=task, baseline=self._baseline
                 ),
             )
             if found is not None:
-                detail = found.summary.partition("\n")[0]
+                # Its own words name cases, and values of them.
+                listed = [case.kind for case in found.cases]
+                detail = f"right on {hidden.count} hidden case(s)"
+                if found.kind is not Kind.OK:
+                    detail = hidden_problem([kind for kind in listed if kind is not Kind.OK], hidden.count).message
                 self._claims.append(Claim(claim="hidden", holds=found.kind is Kind.OK, detail=detail))
             return
         self._open.append(f"The run's {hidden.count} hidden case(s) were not run again: {why}.")
@@ -207,8 +212,13 @@ class _Look:
                 raise
             untold = stopped.kind in UNTOLD or (stopped.kind in SLOW and not self._on_gpu)
             holds = None if untold else False
-            self._claims.append(Claim(claim=claim, holds=holds, detail=f"{stopped.kind}: {stopped.problem.message}"))
+            why = "on a hidden case" if claim == "hidden" else stopped.problem.message
+            self._claims.append(Claim(claim=claim, holds=holds, detail=f"{stopped.kind}: {why}"))
             return None
+
+
+async def _silent(done: float, total: float, message: str) -> None:
+    """Hidden cases are named by nobody."""
 
 
 def _files(folder: Path, record: VerificationRecord) -> Claim:

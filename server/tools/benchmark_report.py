@@ -336,6 +336,8 @@ def _line(times: CaseTimes) -> str:
         )
         if times.min_detectable_pct is not None:
             line += f", smallest visible change {times.min_detectable_pct:.2f} %"
+        if times.call_ratio is not None:
+            line += f", whole calls {times.call_ratio:.4f}x"
     if times.speed_of_light_pct is not None:
         line += f"; {times.speed_of_light_pct:.0f} % of the speed of light ({times.bound}-bound, {times.floor_from})"
     return line

@@ -57,8 +57,8 @@ class PlaybookResult(Result):
         return "\n".join([self.summary, *lines, *([] if self.text is None else ["", self.text])])
 
 
-async def get_playbook(store: Store, *, role: str | None, run_id: str | None) -> PlaybookResult:
-    """The text of a role, or the roles.
+async def get_playbook(store: Store, *, role: str | None, run_id: str | None, remark: str = "") -> PlaybookResult:
+    """The text of a role, with a remark at its end, or the roles.
 
     Raises:
         Stopped: ``rejected``: there is no such role or run.
@@ -85,7 +85,7 @@ async def get_playbook(store: Store, *, role: str | None, run_id: str | None) ->
     else:
         run_id = run_id.strip()
         facts = await anyio.to_thread.run_sync(facts_of, store, run_id, prompt.focus)
-        text = render(prompt.context.model_validate({"run_id": run_id}), facts, TEXT_CHARACTERS)
+        text = render(prompt.context.model_validate({"run_id": run_id}), facts, TEXT_CHARACTERS - len(remark))
         about = f", for run {run_id}"
     return PlaybookResult(
         kind=Kind.OK,
@@ -93,5 +93,5 @@ async def get_playbook(store: Store, *, role: str | None, run_id: str | None) ->
         next_step="Do as the text says; a role that it names has its own: get_playbook(role=...).",
         role=name,
         run_id=run_id or None,
-        text=text,
+        text=text + remark,
     )

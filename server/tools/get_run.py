@@ -11,10 +11,13 @@ from ...sandbox.errors import Stopped, rejected
 from ..runs.machine import Machine
 from ..runs.memory import source_of
 from ..runs.record import Run
+from ..runs.visible import visible_kernel
 from .parameters import Progress
 from .run_lineage_report import RUNS, Standing, about_attempt, about_run, listed
 from .run_lineage_shown import RunResult
 from .run_report import tell
+from .run_shown import words
+from .run_words import predicted_words
 from .submit_candidate import settled
 
 NAME: Final = "get_run"
@@ -40,6 +43,11 @@ ANNOTATIONS: Final = ToolAnnotations(
 )
 
 
+DAMAGED: Final = 3
+"""Runs that are named though they can't be read."""
+DAMAGED_CHARACTERS: Final = 300
+
+
 class Wanted(NamedTuple):
     """What is asked of a run."""
 
@@ -63,7 +71,7 @@ async def get_run(machine: Machine, progress: Progress, *, run_id: str | None, w
                 "attempt, cancel and end need a run_id",
                 fix="Call get_run() for the list of runs, then get_run(run_id=..., ...).",
             )
-        return listed(*await anyio.to_thread.run_sync(_runs, machine))
+        return await anyio.to_thread.run_sync(_runs, machine)
     if wanted.cancel and wanted.attempt is None:
         raise rejected("run", "cancel ends the evaluation of one attempt, and none is named", fix="Give attempt too.")
     notes: list[str] = []
@@ -101,8 +109,11 @@ async def _attempt(
     working = _at_work(machine, run_id, [answer.attempt])
     told = tell(answer, failure=failure, doing=working.get(wanted.attempt), detail=wanted.detail)
     source = None
+    if wanted.detail and answer.attempt.predicted is not None:
+        notes.append(predicted_words(answer.attempt.predicted))
     if wanted.detail:
-        source = (await anyio.to_thread.run_sync(source_of, machine.store, answer.attempt)).text
+        # A file may be kernel and task at once.
+        source = visible_kernel((await anyio.to_thread.run_sync(source_of, machine.store, answer.attempt)).text)
     return about_attempt(told, Standing(answer, [], working, resumed, notes), source)
 
 
@@ -113,7 +124,17 @@ def _at_work(machine: Machine, run_id: str, attempts: Sequence[Attempt]) -> dict
     return {number: here.get(number, "another server evaluates it") for number in running}
 
 
-def _runs(machine: Machine) -> tuple[list[tuple[Run, list[Attempt]]], int]:
-    """The newest runs with their attempts, and how many there are in all."""
-    runs = machine.store.runs()
-    return [(run, machine.store.attempts(run.frozen.run_id)) for run in runs[:RUNS]], len(runs)
+def _runs(machine: Machine) -> RunResult:
+    """The newest runs, and those that can't be read."""
+    kept = machine.store.kept()
+    shown: list[tuple[Run, list[Attempt]]] = []
+    damaged = list(kept.damaged.values())
+    for run in kept.runs[:RUNS]:
+        try:
+            shown.append((run, machine.store.attempts(run.frozen.run_id)))
+        except Stopped as stopped:
+            damaged.append(stopped.problem.message)
+    notes = [f"not listed: {words(each, DAMAGED_CHARACTERS)}" for each in damaged[:DAMAGED]]
+    if len(damaged) > DAMAGED:
+        notes.append(f"{len(damaged) - DAMAGED} more can't be read either")
+    return listed(shown, len(kept.runs) + len(kept.damaged), notes)

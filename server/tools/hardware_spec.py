@@ -42,6 +42,7 @@ class TargetSpec(Wire):
     """What is compiled for. Peaks are dense, from the data sheet; null: not known, or a bare architecture."""
 
     name: str
+    product: str | None
     architecture: str
     """As the vendor's compiler calls it: `sm_90`, `gfx942`."""
     sm_count: int | None
@@ -54,6 +55,25 @@ class TargetSpec(Wire):
     peak_fp32_flops_per_s: float | None
     ridge_flops_per_byte: float | None
     """Dense bf16 operations a byte of device memory at which the target turns from memory-bound to compute-bound."""
+    registers_per_sm: int
+    registers_per_thread: int
+    """At most."""
+    shared_bytes_per_sm: int
+    shared_bytes_per_block: int
+    """At most, static and dynamic together."""
+    warps_per_sm: int
+    blocks_per_sm: int
+
+
+class GpuHere(Wire):
+    """A GPU of this machine, live; null where the driver does not say. More of it is in the details."""
+
+    index: int
+    name: str
+    sm_clock_hz: int | None
+    max_sm_clock_hz: int | None
+    throttle_reasons: list[str] | None
+    """What holds the SM clock down; empty: nothing does."""
 
 
 class HardwareDetails(Wire):
@@ -77,6 +97,8 @@ class HardwareResult(Result):
     """What this machine's GPU reached; null: never measured, see `measure`."""
     measured_pct: dict[str, float] | None = None
     """Field of `measured` -> its share of this GPU's data sheet, in percent."""
+    gpus: list[GpuHere] = []
+    """Of this machine."""
     checks: list[Check] = []
     """What is limited or missing here; with `detail` also what is ok, and without a GPU what its tools lack."""
     details: HardwareDetails | None = None
@@ -119,6 +141,7 @@ async def hardware_spec(
         target=_spec(goal),
         measured=measured,
         measured_pct=shares_pct(measured, own) if measured is not None and own is not None else None,
+        gpus=[GpuHere(**{name: getattr(gpu, name) for name in GpuHere.model_fields}) for gpu in detection.gpus],
         checks=shown,
         details=details if detail else None,
     )
@@ -137,11 +160,12 @@ def _told(details: HardwareDetails) -> list[str]:
 
 
 def _spec(goal: Target) -> TargetSpec:
-    gpu = goal.gpu
+    gpu, limits = goal.gpu, goal.limits
     ridge = gpu.ridge_flops_per_byte if gpu is not None else None
     return TargetSpec(
         name=goal.name,
-        architecture=goal.limits.architecture,
+        product=gpu.product if gpu is not None else None,
+        architecture=limits.architecture,
         sm_count=gpu.sm_count if gpu is not None else None,
         memory_bytes_per_s=gpu.memory_bytes_per_s if gpu is not None else None,
         l2_bytes=gpu.l2_bytes if gpu is not None else None,
@@ -150,6 +174,12 @@ def _spec(goal: Target) -> TargetSpec:
         peak_tf32_dense_flops_per_s=gpu.peak_tf32_dense_flops_per_s if gpu is not None else None,
         peak_fp32_flops_per_s=gpu.peak_fp32_flops_per_s if gpu is not None else None,
         ridge_flops_per_byte=None if ridge is None else round(ridge, 1),
+        registers_per_sm=limits.registers_per_sm,
+        registers_per_thread=limits.registers_per_thread,
+        shared_bytes_per_sm=limits.shared_bytes_per_sm,
+        shared_bytes_per_block=limits.shared_bytes_per_block,
+        warps_per_sm=limits.warps_per_sm,
+        blocks_per_sm=limits.blocks_per_sm,
     )
 
 
@@ -188,7 +218,6 @@ def _here(gpu: DetectedGpu) -> str:
     """A GPU of this machine, in a line."""
     held = f", held down by {', '.join(gpu.throttle_reasons)}" if gpu.throttle_reasons else ""
     return (
-        f"Here: GPU {gpu.index} {gpu.name}, driver {gpu.driver_version}, "
-        f"SM clock {scaled(gpu.sm_clock_hz, 1e6, 'MHz')} of {scaled(gpu.max_sm_clock_hz, 1e6, 'MHz')}{held}, "
-        f"power limit {scaled(gpu.power_limit_w, 1, 'W')}."
+        f"Here: GPU {gpu.index} {gpu.name}, SM clock {scaled(gpu.sm_clock_hz, 1e6, 'MHz')} of "
+        f"{scaled(gpu.max_sm_clock_hz, 1e6, 'MHz')}{held}."
     )

@@ -10,6 +10,8 @@ from .run_shown import words
 
 WHY_CHARACTERS: Final = 90
 KERNELS: Final = 1
+FAILURES: Final = 2
+"""Kinds that are told apart."""
 
 
 class LessonShown(Wire):
@@ -44,6 +46,8 @@ class LessonsResult(Result):
     lessons: list[LessonShown] = []
     """Most useful first; stale ones come last."""
     lessons_omitted: int = 0
+    about_others: int = 0
+    """Lessons that are kept, where none is about what was asked for."""
 
     def in_words(self) -> str:
         return "\n".join([self.summary, *map(lesson_line, self.lessons)])
@@ -60,7 +64,7 @@ def lesson_shown(recalled: Recalled) -> LessonShown:
         gain_pct=_rounded(lesson.gain_pct),
         gain_low_pct=_rounded(lesson.gain_low_pct),
         gain_high_pct=_rounded(lesson.gain_high_pct),
-        failed=dict(list(lesson.failed.items())[:2]),
+        failed=_failed(lesson),
         why=words(lesson.why, WHY_CHARACTERS),
         kernels=[words(kernel, 32) for kernel in lesson.kernels[:KERNELS]],
         device=words(lesson.device, 32),
@@ -76,7 +80,8 @@ def so_far(lessons: Sequence[Lesson]) -> list[LessonShown]:
 def lesson_line(lesson: LessonShown) -> str:
     """The same in words."""
     aimed = "" if lesson.finding is None else f" against {lesson.finding}"
-    came = f"tried {lesson.tried} time(s), never timed"
+    right = lesson.tried - sum(lesson.failed.values())
+    came = f"right {right} of {lesson.tried} time(s), not timed"
     if lesson.gain_pct is not None and lesson.gain_low_pct is not None and lesson.gain_high_pct is not None:
         gain = f"saved {lesson.gain_pct:g} % of the time ({lesson.gain_low_pct:g} to {lesson.gain_high_pct:g})"
         came = f"helped {lesson.helped} of {lesson.tried}, {gain}"
@@ -85,6 +90,13 @@ def lesson_line(lesson: LessonShown) -> str:
     told += f"; failed: {failed}" if failed else ""
     told += f". {lesson.why} [{lesson.device}; {', '.join(lesson.kernels)}]"
     return told + ("" if lesson.stale is None else f" STALE: {lesson.stale}")
+
+
+def _failed(lesson: Lesson) -> dict[str, int]:
+    """The first kinds, and the others together."""
+    shown = dict(list(lesson.failed.items())[:FAILURES])
+    others = sum(lesson.failed.values()) - sum(shown.values())
+    return {**shown, **({"others": others} if others else {})}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 from ...profiling.ncu.cause import Cause
 from ...profiling.ncu.delta import Change
+from ...profiling.ncu.hotspots import Excess, notes_on
 from ...profiling.ncu.model import LaunchProfile
 from ...sandbox.profile_facts import ReportedMetric
 from ...sandbox.wire import Wire
@@ -46,6 +47,10 @@ class ShownHotspot(Wire):
     """Share of the line's samples."""
     waits_for_line: int | None
     """Where the value is loaded or computed that its warps wait for."""
+    l2_excess_pct: float | None
+    """Of its L2 sectors, beyond those that its bytes need; null: none, or not counted."""
+    shared_excess_pct: float | None
+    """The same of its shared wavefronts."""
     source: str | None
 
 
@@ -89,6 +94,8 @@ class ProfiledLaunch(Wire):
     """What limits it, the likeliest first."""
     hotspots: list[ShownHotspot]
     lines_from: Literal["compiler", "report"] | None
+    lines_note: str | None
+    """Why there are no hotspots, or what speaks against them."""
     rules: list[ShownRule]
     metrics: dict[str, ReportedMetric] = {}
     """Those that were asked for by name."""
@@ -176,11 +183,14 @@ def launch_of(
                 stall=spot.stall,
                 stall_pct=_rounded(spot.stall_pct),
                 waits_for_line=spot.waits_for_line,
+                l2_excess_pct=_excess(spot.l2_excess),
+                shared_excess_pct=_excess(spot.shared_excess),
                 source=spot.source,
             )
             for spot in spots
         ],
         lines_from=None if lines is None else lines.lines_from,
+        lines_note=None if lines is None else "; ".join(notes_on(lines)) or None,
         rules=[
             ShownRule(name=rule.name, speedup_pct=_rounded(rule.speedup_pct), text=_cut(rule.message))
             for rule in launch.rules[: RULES_SHOWN if longest else RULES_OF_OTHERS]
@@ -218,8 +228,8 @@ def summary(result: ProfileResult, lines: dict[int, str]) -> str:
     for case in result.cases:
         if case.launches_left_out:
             parts.append(
-                f"{case.case}: the first {case.launches} launches; there are more (launches=50 profiles up to 50, "
-                "kernel_names chooses)."
+                f"{case.case}: the first {case.launches} launches; there are more (launches=... profiles "
+                "more of them, kernel_names=[...] chooses)."
             )
         elif case.launches > 1:
             parts.append(f"{case.case}: {case.launches} launches, {_number(case.duration_us, ' us', 1)} together.")
@@ -236,6 +246,8 @@ def summary(result: ProfileResult, lines: dict[int, str]) -> str:
             parts.append(f"  stalls: {told}")
         if lines.get(number):
             parts.append("  " + lines[number].replace("\n", "\n  "))
+        else:
+            parts += [f"  {note}" for note in (launch.lines_note, *map(_hottest, launch.hotspots)) if note]
         for rule in launch.rules:
             gain = f" (its estimate: {rule.speedup_pct:.0f} %)" if rule.speedup_pct else ""
             parts.append(f"  ncu's rule {rule.name}{gain}: {rule.text}")
@@ -278,6 +290,18 @@ def _change(change: ProfileChange) -> str:
         for value in (change.before, change.after)
     )
     return f"{change.kernel} [{change.case}] {change.field}: {before} -> {after}{relative}{verdict}"
+
+
+def _hottest(spot: ShownHotspot) -> str:
+    place = "Triton's library" if spot.line is None else f"line {spot.line}"
+    told = f"hottest: {place}, {spot.pct:.0f} % of samples"
+    told += "" if spot.l2_excess_pct is None else f", {spot.l2_excess_pct:.0f} % of its L2 sectors are in excess"
+    told += "" if spot.shared_excess_pct is None else f", {spot.shared_excess_pct:.0f} % of its shared wavefronts are"
+    return told
+
+
+def _excess(found: Excess | None) -> float | None:
+    return None if found is None or not found.count else _rounded(found.pct)
 
 
 def _cut(text: str) -> str:

@@ -59,6 +59,7 @@ async def recall_lessons(
         next_step=_next_step(shown),
         lessons=shown,
         lessons_omitted=len(found) - len(shown),
+        about_others=0 if found else len(known),
     )
 
 

@@ -8,8 +8,8 @@ from ...profiling.optimization.model import BASELINE, Attempt
 from ...profiling.optimization.population import front, suggest_parent
 from ...profiling.optimization.scores import score_of
 from ...sandbox.outcome import Kind, Problem
-from ..runs.machine import Answer
-from ..runs.memory import elapsed_s, lessons_of
+from ..runs.answer import Answer
+from ..runs.memory import lessons_of, spent_s
 from ..runs.record import Frozen, Run
 from .lesson_report import lesson_shown, so_far
 from .run_lineage_shown import (
@@ -82,7 +82,7 @@ def started(told: Told, answer: Answer, known: Sequence[Lesson]) -> StartResult:
     )
 
 
-def listed(runs: Sequence[tuple[Run, Sequence[Attempt]]], count: int) -> RunResult:
+def listed(runs: Sequence[tuple[Run, Sequence[Attempt]]], count: int, notes: Sequence[str] = ()) -> RunResult:
     """The newest runs, of all that are kept."""
     shown = [_run_line(run, attempts) for run, attempts in runs]
     step = "Call start_optimization(kernel=..., task=...)."
@@ -94,6 +94,7 @@ def listed(runs: Sequence[tuple[Run, Sequence[Attempt]]], count: int) -> RunResu
         next_step=step,
         runs=shown,
         runs_omitted=count - len(shown),
+        notes=list(notes),
     )
 
 
@@ -181,7 +182,7 @@ def _budget(answer: Answer) -> BudgetShown:
     return BudgetShown(
         **budget.model_dump(),
         attempts_left=attempts_left(answer),
-        elapsed_s=round(elapsed_s(answer.run.frozen), 1),
+        elapsed_s=round(spent_s(answer.run), 1),
     )
 
 

@@ -141,7 +141,8 @@ def _run_lines(result: RunResult) -> list[str]:
         ratio = "" if budget.target_ratio is None else f" or {budget.target_ratio:g}x"
         told.append(
             f"Budget: {budget.attempts_left} of {budget.attempts} attempts left, {budget.elapsed_s:g}{wall} s gone; "
-            f"target {budget.target_pct:g} % of the speed of light{ratio}. {result.hidden_cases} hidden case(s)."
+            f"target {budget.target_pct:g} % of the speed of light{ratio}. {result.hidden_cases} hidden case(s), "
+            f"{'timed on ' + result.gpu if result.gpu is not None else 'nothing is timed: there is no GPU'}."
         )
     if result.verified is not None:
         told.append(f"The best one beside the baseline, once more at the end: {confirmed_words(result.verified)}.")

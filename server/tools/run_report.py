@@ -9,7 +9,7 @@ from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.wire import Wire
 from ..results import Result, readable
-from ..runs.machine import Answer
+from ..runs.answer import Answer
 from .run_shown import AttemptShown, Best, CaseShown, Confirmed, FindingShown, HintShown, Score, Versus, within, words
 from .run_words import attempt_lines, next_step, same_as, summary
 

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from ...profiling.optimization.model import BASELINE
+from ...profiling.optimization.model import BASELINE, Prediction
+from ...profiling.optimization.population import is_timed, suggest_parent
 from ...sandbox.outcome import Kind, Problem
-from ..runs.machine import Answer
+from ..runs.answer import Answer
 from .run_shown import AttemptShown, Best, CaseShown, Confirmed, Score, named, words
 
 GO_ON_S: Final = 45
@@ -86,12 +87,15 @@ def next_step(answer: Answer, kind: Kind) -> str:
     if lever is None and attempt.hints:
         lever = attempt.hints[0].text
     first = "" if lever is None else f"{_sentence(words(lever, 120))}. "
-    if _untimed(answer) and number != BASELINE:
-        return (
-            f"{first}Change one thing of {named(number)} (of {named(run.incumbent)}, if compiled code got worse), then "
-            f"{submit}{number})."
-        )
-    return f"{first}Change one thing of {named(run.incumbent)}, then {submit}{run.incumbent})."
+    suggestion = suggest_parent(answer.memory)
+    parent = suggestion.number
+    why = ""
+    if not is_timed(answer.memory):
+        before = next((each.parent for each in answer.memory.attempts if each.number == parent), None)
+        why = "" if before is None else f" (of {named(before)}, if compiled code got worse)"
+    elif parent != run.incumbent:
+        why = f" ({words(suggestion.why)})"
+    return f"{first}Change one thing of {named(parent)}{why}, then {submit}{parent})."
 
 
 def _sentence(text: str) -> str:
@@ -140,6 +144,20 @@ def _case_line(case: CaseShown) -> str:
         beside = f", {case.ratio:.3g}x ({case.low:.3g} to {case.high:.3g}) {case.comparison}"
     light = "" if case.speed_of_light_pct is None else f", {case.speed_of_light_pct:.0f} % of the speed of light"
     return f"  {case.case}: {case.device_us:g} us{beside}{light}"
+
+
+def predicted_words(predicted: Prediction) -> str:
+    """What a finding promised and what came of it, in one line."""
+    parts = [
+        *([] if predicted.expected_pct is None else [f"{predicted.expected_pct:g} %"]),
+        *([] if predicted.at_most_pct is None else [f"{predicted.at_most_pct:g} % at most"]),
+    ]
+    verdict = {"less": "less than expected", "more": "more than that", "as_expected": "as expected"}[predicted.came]
+    seen = f"{predicted.seen_pct:.1f} % ({predicted.seen_low_pct:.1f} to {predicted.seen_high_pct:.1f})"
+    return (
+        f"follows {predicted.finding} of {named(predicted.parent)}: promised {', '.join(parts)} of the time in case "
+        f"{words(predicted.case, 40)}, saved {seen}: {verdict}"
+    )
 
 
 def confirmed_words(confirmed: Confirmed) -> str:

@@ -1,8 +1,6 @@
 """tune_kernel: searches over what a kernel file already exposes, without an agent."""
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from typing import Any, Final
 
 import anyio
@@ -10,15 +8,12 @@ from mcp_types import ToolAnnotations
 
 from ...profiling.tuning.importance import effects
 from ...profiling.tuning.search import Search
-from ...profiling.tuning.space import Space, SpaceError, infer
 from ...sandbox.errors import rejected
-from ...sandbox.facts import CapturedLaunch
 from ...sandbox.outcome import Kind, Problem
 from ...sandbox.source import Source, read_source
-from ...sandbox.task import Task
-from ...sandbox.workers import gpu_worker, task_worker
 from ..services import Services
-from ..tuning.bench import Compiler, GpuBench, device_us
+from ..tuning.bench import Compiler, device_us
+from ..tuning.find import Given, compilers, prepare, race
 from ..tuning.finish import Winner, decorator, finish, in_thread_diff
 from ..tuning.loop import Tuning, compile_only
 from ..tuning.report import (
@@ -61,15 +56,11 @@ ANNOTATIONS: Final = ToolAnnotations(
 BUDGET_S: Final = 60.0
 LEAST_BUDGET_S: Final = 5.0
 MOST_BUDGET_S: Final = 3600.0
-COMPILERS: Final = 8
-"""At most; half of the machine's cores."""
 END_S: Final = 8.0
 END_OF_CASE_S: Final = 4.0
 """Kept of the budget for the end, where finalists are checked and the winner is timed."""
 END_SHARE: Final = 0.4
 """At most."""
-
-Given = Mapping[str, Sequence[int | bool]]
 
 
 async def tune_kernel(
@@ -95,86 +86,45 @@ async def tune_kernel(
     on_gpu = await services.has_gpu()
     await services.artifacts.prepare()
     await progress(0, 4, "compiling the file as it is")
-    async with task_worker(services.executor, on_gpu=False) as tasks:
-        spec = await tasks.load(task_source)
-        chosen = [case for case in spec.select(cases) if cases is not None or not spec.cases[case].small]
-        if not chosen:
-            raise rejected("task", "every case is marked small, for the CPU interpreter", fix="Add a case to time.")
-        compiler = Compiler(services.executor, kernel_source, spec, goal)
-        await compiler.make_inputs(tasks, chosen)
-    await compiler.compile(None)
-    found = _space(kernel_source, compiler.captured, space)
-    compiler.space = found
-    total = sum(spec.cases[case].weight for case in chosen)
-    shares = {case: spec.cases[case].weight / total for case in chosen}
-    search = Search(found, shares, goal, evaluations)
+    ground = await prepare(services, kernel_source, task_source, goal, space=space, cases=cases)
+    if (nothing := ground.nothing) is not None:
+        raise rejected(
+            "space",
+            nothing,
+            file=kernel_source.shown_as,
+            fix="Make tile sizes constexpr parameters whose values stand as integer literals at the launch or in a "
+            "local name; the prompt parametrize says how.",
+        )
+    compiler, chosen = ground.compiler, ground.cases
+    search = ground.search(evaluations)
     end_s = min(END_SHARE * budget_s, END_S + END_OF_CASE_S * len(chosen))
     left_s = max(0.2 * budget_s, budget_s - end_s - (anyio.current_time() - begun))
-    compilers = max(1, min(COMPILERS, (os.cpu_count() or 2) // 2))
     if not on_gpu or (target is not None and goal.name != here.name):
-        return await _without_gpu(progress, search, compiler, compilers, left_s, on_gpu=on_gpu)
+        return await _without_gpu(progress, search, compiler, left_s, on_gpu=on_gpu)
     environment = await services.require_gpu("tune")
-    await progress(1, 4, f"searching {found.size} points")
-    tuning = await _search(services, search, compiler, compilers, task_source, spec, chosen, left_s)
+    await progress(1, 4, f"searching {ground.space.size} points")
+    tuning = await race(services, ground, search, left_s)
     winner = await finish(
-        services, progress, search, kernel_source, task_source, chosen, baseline_is_reference=not spec.has_reference
+        services,
+        progress,
+        search,
+        kernel_source,
+        task_source,
+        chosen,
+        baseline_is_reference=not ground.spec.has_reference,
     )
     device = environment.gpu.name if environment.gpu is not None else None
     seconds = anyio.current_time() - begun
     return await _result(services, tuning, winner, compiler, chosen, device, seconds)
 
 
-def _space(kernel: Source, captured: Mapping[str, Sequence[CapturedLaunch]], given: Given | None) -> Space:
-    launched: dict[str, dict[str, int]] = {}
-    for launches in captured.values():
-        for one in launches:
-            launched.setdefault(one.kernel, {"num_warps": one.num_warps, "num_stages": one.num_stages})
-    try:
-        found = infer(kernel.text, launched=launched, given=given)
-    except SpaceError as error:
-        raise rejected("space", str(error), fix="Leave space out to see what is found.") from None
-    if found.size < 2:
-        left = "; ".join(f"{name}: {why}" for name, why in found.left.items())
-        raise rejected(
-            "space",
-            "the kernel file exposes no knob that could be changed" + (f" ({left})" if left else ""),
-            file=kernel.shown_as,
-            fix="Make tile sizes constexpr parameters whose values stand as integer literals at the launch or in a "
-            "local name; the prompt parametrize says how.",
-        )
-    return found
-
-
-async def _search(
-    services: Services,
-    search: Search,
-    compiler: Compiler,
-    compilers: int,
-    task: Source,
-    spec: Task,
-    cases: Sequence[str],
-    budget_s: float,
-) -> Tuning:
-    async with services.gpu_turn(), AsyncExitStack() as stack:
-        tasks = await stack.enter_async_context(task_worker(services.executor, on_gpu=True))
-        await tasks.load(task)
-        inputs = {case: await tasks.make_inputs(case, seed=0) for case in cases}
-        baseline = None
-        if not spec.has_reference:
-            baseline = await stack.enter_async_context(gpu_worker(services.executor))
-            await baseline.load(compiler.kernel, spec)
-        tuning = Tuning(search, GpuBench(compiler, tasks, baseline, inputs), compilers)
-        await tuning.run(budget_s)
-    return tuning
-
-
 async def _without_gpu(
-    progress: Progress, search: Search, compiler: Compiler, compilers: int, budget_s: float, *, on_gpu: bool
+    progress: Progress, search: Search, compiler: Compiler, budget_s: float, *, on_gpu: bool
 ) -> TuneResult:
     """The space, and what compiling alone rules out."""
     goal = compiler.target
     await progress(1, 4, f"compiling variants for {goal.name}: there is no GPU to time them on")
-    await compile_only(search, compiler, compilers, budget_s)
+    await compile_only(search, compiler, compilers(), budget_s)
     search.candidates()
     problem = Problem(
         stage="tune",
@@ -188,7 +138,8 @@ async def _without_gpu(
     pruned = ", ".join(f"{count} {reason}" for reason, count in fields["pruned"].items()) or "none"
     result = TuneResult(
         kind=Kind.UNAVAILABLE,
-        summary=f"{problem.message}.\nThe space has {search.space.size} points:\n{space_in_words(search.space)}\n"
+        summary=f"{Kind.UNAVAILABLE}: {problem.message}.\nThe space has {search.space.size} points:\n"
+        f"{space_in_words(search.space)}\n"
         f"{search.compiled_count} compiled for {goal.name}, {search.same_code()} of them to the same code as others; "
         f"ruled out: {pruned}.{outlook(search)}",
         next_step=problem.likely_fix,

@@ -1,6 +1,5 @@
-"""What the tools answer through an in-memory client, in text and in structure."""
+"""What tools answer through an in-memory client, in detail; `test_answers_of_all` has what holds of every answer."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from mcp.client import Client
 from mcp_types import CallToolResult, TextResourceContents
 
-from tests.server.conftest import EXAMPLES, RESULT_LIMIT, SIN, content_of, fits, text_of, tools_of, without_gpu
+from tests.server.conftest import EXAMPLES, SIN, content_of, text_of, without_gpu
 from tritonforge.server.app import build_server
 from tritonforge.server.settings import Settings
 
@@ -51,38 +50,11 @@ async def results(settings: Settings) -> dict[str, CallToolResult]:
             async with anyio.create_task_group() as group:
                 for name, (tool, arguments) in together.items():
                     group.start_soon(run, name, tool, arguments)
-        tools = await tools_of(client)
-        for name, (tool, _) in {**calls, **failing, **after}.items():
-            fits(content_of(found[name]), tools[tool])
         uri = content_of(found["compiled"])["artifacts"][0]
         (artifact,) = (await client.read_resource(uri)).contents
         assert isinstance(artifact, TextResourceContents)
         assert "tt.func public @sin_kernel" in artifact.text
     return found
-
-
-RESULTS = ["hardware", "compiled", "checked", "compile_error", "wrong", "unknown_case"]
-
-
-@pytest.mark.parametrize("name", RESULTS)
-async def test_results_of_the_examples_are_not_cut_by_clients(results: dict[str, CallToolResult], name: str) -> None:
-    assert len(text_of(results[name])) < RESULT_LIMIT
-    assert len(json.dumps(content_of(results[name]), ensure_ascii=False)) < RESULT_LIMIT
-
-
-@pytest.mark.parametrize("name", RESULTS)
-async def test_text_and_structured_content_each_carry_the_essentials(
-    results: dict[str, CallToolResult], name: str
-) -> None:
-    content, text = content_of(results[name]), text_of(results[name])
-    assert text.startswith(content["summary"])
-    assert content["next_step"] in text
-    assert all(uri in text for uri in content["artifacts"])
-    if content["kind"] == "ok":
-        assert content["problem"] is None
-    else:
-        assert content["kind"] in content["summary"].lower()
-        assert content["problem"]["message"] in text
 
 
 async def test_the_target_is_described_with_its_peaks_and_what_works_here(results: dict[str, CallToolResult]) -> None:

@@ -1,94 +1,120 @@
 """Every tool's results, good and bad: they fit their schema and a client's window; text and structure each do alone."""
 
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from mcp.client import Client
-from mcp_types import CallToolResult, Tool
+from mcp_types import CallToolResult, TextContent, Tool
 
-from tests.server.conftest import RESULT_LIMIT, SIN, content_of, fits, text_of, tools_of, without_gpu
-from tests.server.made_up_times import timed_case, times
+from tests.server.answer_checks import NEEDED, OF_PROBLEMS, said, stands
+from tests.server.conftest import EXAMPLES, SIN, content_of, text_of, tools_of, without_gpu
+from tests.server.made_up_answers import ANSWERS
 from tests.server.runs.fake_evaluator import FakeEvaluator, candidate, task
-from tests.server.test_benchmark_report import reported
-from tests.server.test_profile_report import case, case_of, profiled, shown
-from tests.server.test_profile_report import result as profile_result
-from tests.server.test_tune_kernel import (
-    Whole,
-    whole,  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
-)
-from tritonforge.sandbox.outcome import Kind
+from tests.server.runs.in_store import lesson
+from tests.server.runs.kept import store_in
+from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.server.app import build_server
-from tritonforge.server.results import Result, respond
+from tritonforge.server.results import PROBLEM_LIMITS, Result, respond
 from tritonforge.server.settings import Settings
-from tritonforge.server.tools.profile_report import summary as profile_summary
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("warm")]
 
 RUN = "RUN"
 """Stands for the id of the run that the calls begin."""
 NO_RUN = {"run_id": "sin-000000"}
+KERNEL = Path(SIN["kernel"]).read_text()
+SLOW = {**SIN, "kernel": str(EXAMPLES / "sin" / "baseline.py"), "target": "h100"}
+ZEROING = {**SIN, "kernel": KERNEL.replace("empty_like", "zeros_like"), "target": "h100"}
+WITHOUT_SMALL = Path(SIN["task"]).read_text().replace('    "small": {"n": 4096, "small": True},\n', "")
+RAISING = {**SIN, "kernel": KERNEL.replace("    n = x.numel()", "    raise ValueError(x.shape)")}
+BROKEN = {**SIN, "kernel": KERNEL.replace("tl.sin(x)", "tl.sin(y)")}
 
 
-class Answered(NamedTuple):
-    """A call, how it has to end, and fields whose numbers have to stand in the text too."""
+class Asked(NamedTuple):
+    """A call, and how it has to end."""
 
     tool: str
     arguments: dict[str, Any]
     kind: str
-    numbers: tuple[str, ...] = ()
 
 
 def submitting(number: int, **fake: Any) -> dict[str, Any]:
     return {"run_id": RUN, "kernel": candidate(number, **fake), "strategy": f"idea {number} of its own"}
 
 
-CALLS: dict[str, Answered] = {
-    "a target": Answered("hardware_spec", {"target": "h200"}, "ok", ("target.sm_count",)),
-    "no such target": Answered("hardware_spec", {"target": "h1000"}, "rejected"),
-    "nothing to compile": Answered("compile_kernel", {**SIN, "kernel": ""}, "rejected"),
-    "nothing to diagnose": Answered("diagnose_kernel", {**SIN, "kernel": ""}, "rejected"),
-    "nothing to check": Answered("run_correctness", {**SIN, "kernel": ""}, "rejected"),
-    "nothing to time": Answered("benchmark", {**SIN, "kernel": ""}, "rejected"),
-    "nothing to profile": Answered("profile_ncu", {**SIN, "kernel": ""}, "rejected"),
-    "nothing to tune": Answered("tune_kernel", {**SIN, "kernel": ""}, "rejected"),
-    "a run": Answered(
-        "start_optimization", {"kernel": candidate(1, findings=["V6", "V1"]), "task": task("my kernel")}, "ok",
-        ("cases.0.device_us", "cases.0.speed_of_light_pct", "attempts_left", "hidden_cases"),
+CALLS: dict[str, Asked] = {
+    "a target": Asked("hardware_spec", {"target": "h200"}, "ok"),
+    "a target in detail": Asked("hardware_spec", {"target": "h100", "detail": True}, "ok"),
+    "no such target": Asked("hardware_spec", {"target": "h1000"}, "rejected"),
+    "compiled": Asked("compile_kernel", SLOW, "ok"),
+    "explained": Asked("compile_kernel", {**SLOW, "explain": True, "compare": SIN["kernel"]}, "ok"),
+    "not compared": Asked("compile_kernel", {**SLOW, "compare": BROKEN["kernel"]}, "ok"),
+    "not compiled": Asked("compile_kernel", BROKEN, "compile_error"),
+    "nothing to compile": Asked("compile_kernel", {**SIN, "kernel": ""}, "rejected"),
+    "no such case": Asked("compile_kernel", {**SIN, "cases": ["smal"]}, "rejected"),
+    "diagnosed": Asked("diagnose_kernel", {**SLOW, "depth": "compiler"}, "ok"),
+    "an edit verified": Asked("diagnose_kernel", {**SLOW, "verify_with": SIN["kernel"], "depth": "compiler"}, "ok"),
+    "by its source alone": Asked("diagnose_kernel", {**ZEROING, "depth": "source"}, "ok"),
+    "an edit that is broken": Asked(
+        "diagnose_kernel", {**SLOW, "verify_with": BROKEN["kernel"], "depth": "source"}, "ok"
     ),
-    "a baseline that is wrong": Answered("start_optimization", {"kernel": candidate(1, kind="wrong"), "task": task()},
-        "wrong"),
-    "no such file": Answered("start_optimization", {"kernel": "no-such.py", "task": task()}, "rejected"),
-    "a better one": Answered("submit_candidate", submitting(2, ratio=1.53), "ok",
-        ("score.ratio", "score.ratio_low", "score.ratio_high", "attempts_left", "cases.0.device_us")),
-    "a worse one": Answered("submit_candidate", submitting(3, ratio=0.81), "ok", ("score.ratio", "attempts_left")),
-    "the same once more": Answered("submit_candidate", submitting(2, ratio=1.53), "ok", ("duplicate_of",)),
-    "a wrong one": Answered("submit_candidate", submitting(4, kind="wrong", message="3 of 10 elements"), "wrong"),
-    "one that does not compile": Answered("submit_candidate", submitting(5, kind="compile_error"), "compile_error"),
-    "one that takes long": Answered("submit_candidate", {**submitting(6, hold="for ever"), "wait_s": 0}, "running"),
-    "no such run": Answered("submit_candidate", {**submitting(7), **NO_RUN}, "rejected"),
-    "the runs": Answered("get_run", {}, "ok"),
-    "how the run stands": Answered("get_run", {"run_id": RUN}, "ok",
-        ("incumbent.ratio", "attempts_left", "budget.attempts", "hidden_cases")),
-    "how an attempt ended": Answered("get_run", {"run_id": RUN, "attempt": 1}, "ok", ("score.ratio", "attempt")),
-    "one that is cancelled": Answered("get_run", {"run_id": RUN, "attempt": 6, "cancel": True}, "cancelled"),
-    "an attempt of no run": Answered("get_run", {"attempt": 1}, "rejected"),
-    "the end": Answered("get_run", {"run_id": RUN, "end": True}, "ok", ("incumbent.ratio",)),
-    "its winner once more": Answered("get_run", {"run_id": RUN, "attempt": 1, "wait_s": 60}, "ok", ("score.ratio",)),
-    "how it ended": Answered("get_run", {"run_id": RUN}, "ok", ("verified.ratio", "verified.ratio_low")),
-    "what was learnt": Answered("recall_lessons", {"finding": "V6"}, "ok"),
-    "a playbook": Answered("get_playbook", {"role": "optimize_kernel"}, "ok"),
-    "a playbook of a run": Answered("get_playbook", {"role": "refine_candidate", "run_id": RUN}, "ok"),
-    "a playbook of no run": Answered("get_playbook", {"role": "refine_candidate", **NO_RUN}, "rejected"),
-}  # fmt: skip
-"""In this order, of one server."""
-UNAVAILABLE: dict[str, Answered] = {
-    "times without a GPU": Answered("benchmark", SIN, "unavailable"),
-    "a profile without a GPU": Answered("profile_ncu", SIN, "unavailable"),
+    "not diagnosed": Asked("diagnose_kernel", {**BROKEN, "target": "h100"}, "compile_error"),
+    "nothing to diagnose": Asked("diagnose_kernel", {**SIN, "kernel": ""}, "rejected"),
+    "no target to diagnose": Asked("diagnose_kernel", {**SIN, "target": "a100-sxm"}, "unsupported"),
+    "right, made smaller": Asked("run_correctness", {**SIN, "task": WITHOUT_SMALL, "seeds": 1}, "ok"),
+    "right": Asked("run_correctness", {**SIN, "seeds": 1}, "ok"),
+    "wrong": Asked("run_correctness", {**SIN, "kernel": KERNEL.replace("tl.sin(x)", "tl.cos(x)"), "seeds": 1}, "wrong"),
+    "not run": Asked("run_correctness", RAISING, "runtime_error"),
+    "nothing to check": Asked("run_correctness", {**SIN, "kernel": ""}, "rejected"),
+    "nothing to time": Asked("benchmark", {**SIN, "kernel": ""}, "rejected"),
+    "nothing to profile": Asked("profile_ncu", {**SIN, "kernel": ""}, "rejected"),
+    "nothing to tune": Asked("tune_kernel", {**SIN, "kernel": ""}, "rejected"),
+    "a run": Asked(
+        "start_optimization", {"kernel": candidate(1, findings=["V6", "V1"]), "task": task("my kernel")}, "ok"
+    ),
+    "a baseline that is wrong": Asked(
+        "start_optimization", {"kernel": candidate(1, kind="wrong"), "task": task()}, "wrong"
+    ),
+    "no such file": Asked("start_optimization", {"kernel": "no-such.py", "task": task()}, "rejected"),
+    "a better one": Asked("submit_candidate", submitting(2, ratio=1.53), "ok"),
+    "a worse one": Asked("submit_candidate", submitting(3, ratio=0.81), "ok"),
+    "the same once more": Asked("submit_candidate", submitting(2, ratio=1.53), "ok"),
+    "a wrong one": Asked("submit_candidate", submitting(4, kind="wrong", message="3 of 10 elements"), "wrong"),
+    "one that does not compile": Asked("submit_candidate", submitting(5, kind="compile_error"), "compile_error"),
+    "one that takes long": Asked("submit_candidate", {**submitting(6, hold="for ever"), "wait_s": 0}, "running"),
+    "no such run": Asked("submit_candidate", {**submitting(7), **NO_RUN}, "rejected"),
+    "the runs": Asked("get_run", {}, "ok"),
+    "how the run stands": Asked("get_run", {"run_id": RUN}, "ok"),
+    "how an attempt ended": Asked("get_run", {"run_id": RUN, "attempt": 1}, "ok"),
+    "one that is cancelled": Asked("get_run", {"run_id": RUN, "attempt": 6, "cancel": True}, "cancelled"),
+    "an attempt of no run": Asked("get_run", {"attempt": 1}, "rejected"),
+    "the end": Asked("get_run", {"run_id": RUN, "end": True}, "ok"),
+    "its winner once more": Asked("get_run", {"run_id": RUN, "attempt": 1, "wait_s": 60}, "ok"),
+    "how it ended": Asked("get_run", {"run_id": RUN}, "ok"),
+    "a run in detail": Asked("get_run", {"run_id": RUN, "detail": True}, "ok"),
+    "what was learnt": Asked("recall_lessons", {"finding": "V6"}, "ok"),
+    "all that was learnt": Asked("recall_lessons", {}, "ok"),
+    "the roles": Asked("get_playbook", {}, "ok"),
+    "a playbook": Asked("get_playbook", {"role": "optimize_kernel"}, "ok"),
+    "a playbook of a run": Asked("get_playbook", {"role": "refine_candidate", "run_id": RUN}, "ok"),
+    "a playbook of no run": Asked("get_playbook", {"role": "refine_candidate", **NO_RUN}, "rejected"),
 }
+"""In this order, of one server."""
+UNAVAILABLE: dict[str, Asked] = {
+    "times without a GPU": Asked("benchmark", SIN, "unavailable"),
+    "a profile without a GPU": Asked("profile_ncu", SIN, "unavailable"),
+    "a search without a GPU": Asked(
+        "tune_kernel", {**SLOW, "space": {"BLOCK": [512, 2048], "num_warps": []}, "cases": ["large"], "budget_s": 20},
+        "unavailable",
+    ),
+    "ceilings without a GPU": Asked("hardware_spec", {"measure": True}, "unavailable"),
+}  # fmt: skip
+UNREADABLE = Asked("recall_lessons", {}, "unavailable")
+"""Where the folder of runs is none."""
+Answers = Mapping[str, tuple[Asked, CallToolResult]]
 
 
 @pytest.fixture(scope="module")
@@ -98,79 +124,38 @@ async def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tool]:
 
 
 @pytest.fixture(scope="module")
-async def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, CallToolResult]:
-    """What each call was answered; they follow each other."""
-    found: dict[str, CallToolResult] = {}
+async def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, type[Result]]:
+    """Tool -> the form of its results, by the title that its schema has before it is made lean."""
+    named = {model.__name__: model for model in forms(Result)}
+    server = build_server(Settings(state_dir=tmp_path_factory.mktemp("models")))
+    return {tool.name: named[(tool.output_schema or {})["title"]] for tool in await server.list_tools()}
+
+
+def forms(model: type[Result]) -> Iterator[type[Result]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from forms(each)
+
+
+@pytest.fixture(scope="module")
+async def answers(tmp_path_factory: pytest.TempPathFactory, warm: None) -> Answers:
+    """What each call was answered; they follow each other. Then what a machine with a GPU would have answered."""
+    found: dict[str, tuple[Asked, CallToolResult]] = {}
     settings = Settings(state_dir=tmp_path_factory.mktemp("answers") / "state")
+    old = lesson(helped=5, tried=7, gain_pct=12.5, gain_low_pct=11.25, gain_high_pct=13.75)
+    store_in(settings.state_dir).put_lessons([old])
     async with Client(build_server(settings, lambda _: FakeEvaluator())) as client:
         run_id = ""
         for name, call in CALLS.items():
             arguments = {key: run_id if value == RUN else value for key, value in call.arguments.items()}
-            found[name] = await client.call_tool(call.tool, arguments)
+            found[name] = call, await client.call_tool(call.tool, arguments)
             if call.tool == "start_optimization" and not run_id:
-                run_id = content_of(found[name])["run_id"]
+                run_id = content_of(found[name][1])["run_id"]
+    for name, (tool, answer) in ANSWERS.items():
+        with pytest.MonkeyPatch.context() as patch:
+            result = await answer(tmp_path_factory.mktemp("made-up"), patch)
+        found[name] = Asked(tool, {}, "ok"), await told(result)
     return found
-
-
-def stands(result: CallToolResult, tool: Tool, kind: str, numbers: tuple[str, ...] = ()) -> None:
-    """What holds of every result."""
-    content, text = content_of(result), text_of(result)
-    fits(content, tool)
-    assert content["kind"] == kind, content["summary"]
-    for form in (text, json.dumps(content, ensure_ascii=False)):
-        assert len(form) <= RESULT_LIMIT
-    # The text alone: how it ended, what was found, what to do next, what went wrong, where more is.
-    assert text.startswith(content["summary"])
-    assert in_words(kind) in text.lower().replace("_", " ")
-    assert content["next_step"] is None or content["next_step"] in text
-    assert all(uri in text for uri in content["artifacts"])
-    for path in numbers:
-        number = at(content, path)
-        assert number is not None, path
-        assert number_in(number, text), f"{path} = {number} is not in the text:\n{text}"
-    # The structure alone: the same in fields of their own.
-    assert content["summary"].strip()
-    if kind in ("ok", "running"):
-        assert content["problem"] is None
-    else:
-        problem = content["problem"]
-        assert problem["stage"]
-        assert problem["message"] in text
-        assert content["next_step"] or problem["likely_fix"] or "Allowed: " in problem["message"]
-
-
-def in_words(kind: str) -> str:
-    """What a text has to say of it; what is fine is not said to be."""
-    return {"ok": "", "running": "being evaluated"}.get(kind, kind.replace("_", " "))
-
-
-def at(content: Any, path: str) -> Any:
-    for step in path.split("."):
-        content = content[int(step)] if step.isdecimal() else content[step]
-    return content
-
-
-def number_in(number: float, text: str) -> bool:
-    """Whether a text has a number, with two digits of it or more."""
-    figures = re.findall(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", text)
-    return any(abs(float(figure.replace(",", "")) - number) <= 0.01 * abs(number) for figure in figures)
-
-
-@pytest.mark.parametrize("name", CALLS)
-async def test_text_and_structure_each_do_alone(
-    answers: Mapping[str, CallToolResult], tools: dict[str, Tool], name: str
-) -> None:
-    call = CALLS[name]
-    stands(answers[name], tools[call.tool], call.kind, call.numbers)
-
-
-@without_gpu
-@pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize("name", UNAVAILABLE)
-async def test_so_they_do_without_a_gpu(settings: Settings, tools: dict[str, Tool], name: str) -> None:
-    call = UNAVAILABLE[name]
-    async with Client(build_server(settings)) as client:
-        stands(await client.call_tool(call.tool, call.arguments), tools[call.tool], call.kind)
 
 
 async def told(result: Result) -> CallToolResult:
@@ -182,34 +167,103 @@ async def told(result: Result) -> CallToolResult:
     return await respond(type(result), evaluated)
 
 
-async def test_times_do(tools: dict[str, Tool]) -> None:
-    cases = [timed_case(candidate=times(candidate_us)) for candidate_us in (90.0, 104.0)]
-    found = reported(*cases)
-    numbers = ("score.ratio", "cases.0.device_us", "cases.0.baseline_device_us", "cases.0.ratio", "cases.1.ratio_low")
-    stands(await told(found), tools["benchmark"], "ok", numbers)
+@pytest.mark.parametrize("name", [*CALLS, *ANSWERS])
+async def test_text_and_structure_each_do_alone(answers: Answers, tools: dict[str, Tool], name: str) -> None:
+    asked, result = answers[name]
+    stands(result, tools[asked.tool], asked.kind)
 
 
-async def test_a_profile_does(tools: dict[str, Tool]) -> None:
-    read = [profiled() for _ in range(3)]
-    launches = [shown(launch, longest=number == 0) for number, launch in enumerate(read)]
-    found = profile_result(*launches, cases=[case_of(case(*read))], next_step="Next.")
-    found = found.model_copy(update={"summary": profile_summary(found, {})})
-    stands(await told(found), tools["profile_ncu"], "ok", ("launches.0.duration_us", "launches.0.memory_pct"))
-
-
-async def test_a_search_does(whole: Whole, tools: dict[str, Tool]) -> None:  # noqa: F811 - the fixture from above
-    found = await whole.run()
-    stands(await told(found), tools["tune_kernel"], "ok", ("ratio", "ratio_low", "ratio_high", "evaluations"))
-
-
-async def test_every_tool_is_asked(tools: dict[str, Tool]) -> None:
-    asked = {call.tool for call in CALLS.values()}
-    assert asked == set(tools)
-    bad = {call.tool for call in CALLS.values() if call.kind not in ("ok", "running")}
-    assert bad == set(tools) - {"recall_lessons"}
+@without_gpu
+@pytest.mark.parametrize("name", UNAVAILABLE)
+async def test_so_they_do_without_a_gpu(settings: Settings, tools: dict[str, Tool], name: str) -> None:
+    call = UNAVAILABLE[name]
+    async with Client(build_server(settings)) as client:
+        stands(await client.call_tool(call.tool, call.arguments), tools[call.tool], call.kind)
 
 
 async def test_lessons_that_cannot_be_read_do(tmp_path: Path, tools: dict[str, Tool]) -> None:
     (tmp_path / "state").write_text("not a folder")
     async with Client(build_server(Settings(state_dir=tmp_path / "state"))) as client:
-        stands(await client.call_tool("recall_lessons", {}), tools["recall_lessons"], Kind.UNAVAILABLE.value)
+        stands(await client.call_tool(UNREADABLE.tool, UNREADABLE.arguments), tools[UNREADABLE.tool], UNREADABLE.kind)
+
+
+# No tool, no kind and no field is left out.
+
+
+async def test_every_tool_answers_well_and_badly(tools: dict[str, Tool]) -> None:
+    made_up = [Asked(tool, {}, "ok") for tool, _ in ANSWERS.values()]
+    asked = [*CALLS.values(), *UNAVAILABLE.values(), UNREADABLE, *made_up]
+    kinds = {tool: {each.kind for each in asked if each.tool == tool} for tool in tools}
+    assert [tool for tool, found in kinds.items() if "ok" not in found] == []
+    assert [tool for tool, found in kinds.items() if not found - {"ok", "running"}] == []
+    assert {each.tool for each in asked} == set(tools) == set(NEEDED)
+
+
+async def test_every_field_that_a_reader_needs_is_in_some_answer(answers: Answers, tools: dict[str, Tool]) -> None:
+    seen: dict[str, set[str]] = {tool: set() for tool in tools}
+    for asked, result in answers.values():
+        seen[asked.tool] |= set(stands(result, tools[asked.tool], asked.kind))
+    assert {tool: missing for tool, fields in seen.items() if (missing := set(NEEDED[tool]) - fields)} == {}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in (Kind.OK, Kind.RUNNING)])
+async def test_a_failure_of_any_kind_does_whichever_the_tool(
+    tools: dict[str, Tool], models: dict[str, type[Result]], kind: Kind
+) -> None:
+    short = Problem(stage="compile", message="y is not defined", file="kernel.py", line=15, likely_fix="Define it.")
+    long = Problem.model_validate({"stage": "run", **{name: "word " * limit for name, limit in PROBLEM_LIMITS.items()}})
+    for name, tool in tools.items():
+        for problem in (short, long):
+            found = stands(await stopped(models[name], Stopped(kind, problem)), tool, kind.value)
+            told_of = {f"problem.{field}" for field, value in problem if value is not None}
+            assert set(OF_PROBLEMS) & set(found) == set(OF_PROBLEMS) & told_of
+
+
+async def stopped(model: type[Result], how: Stopped) -> CallToolResult:
+    """What a client gets of an evaluation that ended so."""
+
+    async def evaluated() -> Result:
+        raise how
+
+    return await respond(model, evaluated)
+
+
+# The checks find what they look for.
+
+
+async def changed(
+    answers: Answers, tools: dict[str, Tool], name: str, *, text: tuple[str, str] = ("", ""), **fields: Any
+) -> None:
+    asked, result = answers[name]
+    block = TextContent(type="text", text=text_of(result).replace(*text) if text[0] else text_of(result))
+    content = {**content_of(result), **fields}
+    stands(result.model_copy(update={"content": [block], "structured_content": content}), tools[asked.tool], asked.kind)
+
+
+async def test_a_figure_that_one_form_lacks_is_found(answers: Answers, tools: dict[str, Tool]) -> None:
+    content = content_of(answers["times of both"][1])
+    device_us = f"{content['cases'][0]['device_us']:.2f}"
+    summary = content["summary"].replace(device_us, "some")
+    await changed(answers, tools, "times of both")
+    with pytest.raises(AssertionError, match=r"cases\.\*\.device_us = "):
+        await changed(answers, tools, "times of both", text=(device_us, "some"), summary=summary)
+    with pytest.raises(AssertionError, match="only the text has"):
+        await changed(answers, tools, "times of both", score=None)
+
+
+async def test_a_next_step_that_the_text_lacks_is_found(answers: Answers, tools: dict[str, Tool]) -> None:
+    with pytest.raises(AssertionError):
+        await changed(answers, tools, "compiled", next_step="Something else.")
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "is_said"),
+    [
+        (1.5, "1.5x", True), (1.0049, "ratio 1.005", True), (1.5, "1.6", False), (4.8e12, "4.80 TB/s", True),
+        (52_428_800, "52,428,800 B", True), (52_428_800, "L2 50 MiB", True), (132, "132 SMs", True),
+        (132, "h132", False), ("not_told", "Not told.", True),
+        ({"BLOCK": 64}, "BLOCK=64", True), ({"BLOCK": 64}, "BLOCK=32", False),
+    ],
+)  # fmt: skip
+def test_a_value_is_said_with_the_digits_that_a_text_writes(value: Any, text: str, is_said: bool) -> None:
+    assert said(value, text) == is_said

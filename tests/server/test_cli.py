@@ -222,7 +222,7 @@ def test_a_pool_that_makes_no_sense_is_misuse(words: list[str], capsys: pytest.C
     with pytest.raises(SystemExit) as ended:
         run([*words, "doctor"])
     assert ended.value.code == MISUSE
-    assert "invalid" in capsys.readouterr().err
+    assert "is not a " in capsys.readouterr().err
 
 
 def settings_of(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> Settings:
@@ -361,4 +361,7 @@ def test_the_demo_runs_through_and_compares_baseline_and_candidate(tmp_path: Pat
     assert ["load", "widths,", "bytes", "4", "16"] in rows
     assert "1 of 1 cases right" in done.stdout
     assert done.stdout.count("unavailable: this machine has no NVIDIA GPU") == 2
+    assert "candidate.py: as predicted." in done.stdout
     assert "Compiling and checking work here" in done.stdout
+    script = Path(sys.executable).with_name("tritonforge-mcp")
+    assert f"\n  {script} call diagnose_kernel --kernel my_kernel.py\n" in done.stdout

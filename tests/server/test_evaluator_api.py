@@ -1,6 +1,7 @@
 """Candidates scored for search frameworks, with an evaluator that measures what a candidate's text says."""
 
 import importlib.util
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -101,6 +102,7 @@ def test_without_a_gpu_there_is_no_score_and_none_is_made_up(settings: Settings,
         FAST, baseline=BASELINE, task=task(timed=False), settings=settings, evaluator=lambda _: fake
     )  # fmt: skip
     assert (found.kind, found.score) == (Kind.UNAVAILABLE, None)
+    assert found.feedback.startswith("Right in all cases that were checked; no score: ")
     assert "no GPU" in found.feedback
     for shape in (found.for_openevolve, found.for_gepa):
         with pytest.raises(Stopped, match="no GPU"):
@@ -130,6 +132,54 @@ def test_closing_twice_is_no_fault(settings: Settings, fake: FakeEvaluator) -> N
     warm = Evaluator(BASELINE, task(), settings=settings, evaluator=lambda _: fake)
     warm.close()
     warm.close()
+
+
+def test_a_text_of_one_line_is_never_read_as_a_path(
+    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text("root:a secret:0\n")
+    monkeypatch.chdir(tmp_path)
+    for text in (str(tmp_path / "password"), "password", "~/password"):
+        assert "a secret" not in evaluator(text).model_dump_json()
+    # No exception: judged as any other text.
+    assert evaluator("Sorry, I can't help with that.").score is not None
+
+
+def test_a_path_object_is_read(evaluator: Evaluator, files: dict[str, str]) -> None:
+    assert evaluator(Path(files["candidate"])).score == evaluator(FAST).score
+    with pytest.raises(Stopped, match="there is no kernel file nowhere"):
+        evaluator(Path("nowhere.py"))
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("x = '\0'\n", "NUL byte on line 1"),
+        ("x = '\udc80'", "lone surrogate"),
+        ("#" * 1_000_001, "1,000,000 are allowed"),
+    ],
+)
+def test_a_text_that_is_no_file_scores_0_with_what_is_wrong(evaluator: Evaluator, text: str, what: str) -> None:
+    found = evaluator(text)
+    assert (found.kind, found.score) == (Kind.REJECTED, 0.0)
+    assert what in found.feedback
+    assert found.for_openevolve()[0]["combined_score"] == 0.0
+
+
+def test_other_types_are_told_what_is_taken(evaluator: Evaluator, settings: Settings) -> None:
+    with pytest.raises(TypeError, match=r"its text \(str\) or the path of its file \(Path\), not bytes"):
+        evaluator(b"x = 1")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="baseline is a path"):
+        Evaluator(None, task(), settings=settings)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_closed_evaluator_says_so(settings: Settings, fake: FakeEvaluator) -> None:
+    warm = Evaluator(BASELINE, task(), settings=settings, evaluator=lambda _: fake)
+    warm.close()
+    with pytest.raises(RuntimeError, match="is closed"):
+        warm(FAST)
 
 
 # Shapes
@@ -258,6 +308,38 @@ def test_the_command_prints_feedback_or_exactly_the_evaluation(
     assert run(["evaluate", files["candidate"], *words]) == FAILED
     assert run(["evaluate", "nowhere.py", *words]) == MISUSE
     assert "there is no kernel file nowhere.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [(b"x = '\xff'\n", "not valid UTF-8"), (b"", "is empty"), (b"#" * 1_500_000, "are allowed"), (b"\0\n", "NUL byte")],
+)
+@pytest.mark.usefixtures("shell")
+def test_what_is_wrong_with_a_text_on_standard_input_is_the_candidates_fault(
+    settings: Settings, files: dict[str, str], data: bytes, what: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    words = ["--task", files["task"], "--baseline", files["baseline"], "--state-dir", str(settings.state_dir)]
+    assert run(["evaluate", "-", *words, "--json"]) == FAILED
+    found = Evaluation.model_validate_json(capsys.readouterr().out)
+    assert found.score == 0.0
+    assert what in found.feedback
+    Path(files["candidate"]).write_bytes(data)
+    assert run(["evaluate", files["candidate"], *words]) == FAILED
+
+
+@pytest.mark.usefixtures("shell")
+def test_misuse_has_a_result_in_json_too(
+    settings: Settings, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--task", files["task"], "--baseline", files["baseline"], "--state-dir", str(settings.state_dir)]
+    assert run(["evaluate", "nowhere.py", *words, "--json"]) == MISUSE
+    shown = capsys.readouterr()
+    found = Evaluation.model_validate_json(shown.out)
+    assert (found.kind, found.score, found.side["stage"]) == (Kind.REJECTED, None, "source")
+    assert "there is no kernel file nowhere.py" in found.feedback
+    assert "there is no kernel file nowhere.py" in shown.err
 
 
 def test_services_are_not_started_before_the_files_are_read(settings: Settings) -> None:

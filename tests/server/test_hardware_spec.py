@@ -28,8 +28,8 @@ from tritonforge.server.tools.hardware_spec import HardwareResult
 
 pytestmark = pytest.mark.anyio
 
-CHARACTERS_LIMIT = 2250
-"""700 tokens: some 3 characters a token, as in JSON that is full of numbers; words have 4 and more."""
+CHARACTERS_LIMIT = 2550
+"""800 tokens: some 3 characters a token, as in JSON that is full of numbers; words have 4 and more."""
 FACTS = CeilingFacts(
     read_bytes_per_s=4.417e12,
     copy_bytes_per_s=4.2e12,

@@ -32,6 +32,7 @@ def test_it_is_asked_for_and_then_serves_this_machine_only() -> None:
 def test_another_machine_is_served_for_a_token(token_file: str) -> None:
     words = ["--http", "--host", "0.0.0.0", "--port", "0", "--path", "/tools/mcp", "--token-file", token_file]
     assert given(*words) == Endpoint("0.0.0.0", 0, "/tools/mcp", TOKEN)
+    assert given("--http", "--path", "/..a/.b/c...") == Endpoint("127.0.0.1", 8000, "/..a/.b/c...", None)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gpu.example", "127.0.0.2", "localhost.example"])
@@ -56,6 +57,11 @@ def test_a_local_host_needs_none_and_may_have_one(host: str, token_file: str) ->
         (["--http", "--path", "mcp"], "no path like /mcp"),
         (["--http", "--path", "/"], "no path like /mcp"),
         (["--http", "--path", "/{name}"], "no path like /mcp"),
+        (["--http", "--path", "/../x"], "no path like /mcp"),
+        (["--http", "--path", "/a/.."], "no path like /mcp"),
+        (["--http", "--path", "/./a"], "no path like /mcp"),
+        (["--http", "--path", "//a"], "no path like /mcp"),
+        (["--http", "--path", "/a/"], "no path like /mcp"),
         (["--http", "--token-file", "not-there"], "can't be read: No such file"),
         (["--http", "--token-file", "."], "can't be read: Is a directory"),
     ],

@@ -170,6 +170,7 @@ async def test_a_prompt_is_bounded_whatever_a_run_holds(client: Client, settings
         ({"run_id": "sin-000000"}, "sin-000000"),
         ({"run_id": "softmax-1a2b3c", "attempt": "17"}, "has no attempt 17; it has 0, 1, 2, 3"),
         ({"run_id": "r" * 100_000}, "run"),
+        ({"attempt": "1"}, "attempt 1 is one of a run, and no run_id is given. Give run_id too"),
     ],
 )
 async def test_a_run_or_attempt_that_is_not_there_is_refused(

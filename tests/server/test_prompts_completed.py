@@ -10,6 +10,7 @@ from mcp_types import PromptReference, ResourceTemplateReference
 
 from tests.server.runs.in_store import begun
 from tests.server.runs.kept import Kept, store_in
+from tests.server.runs.test_store_broken import in_database
 from tritonforge.profiling.hardware.catalog import target_names
 from tritonforge.server.app import build_server
 from tritonforge.server.completions import cases_of, matching
@@ -57,6 +58,8 @@ async def test_runs_are_offered_newest_first(
     assert await completed(client, "run_id", "SIN", ref=ref) == ["sin-000003", "sin-000001"]
     assert await completed(client, "run_id", "000002", ref=ref) == ["softmax-000002"]
     assert await completed(client, "run_id", "rope", ref=ref) == []
+    in_database(store, "UPDATE runs SET record = '{}' WHERE run_id = 'sin-000003'")
+    assert await completed(client, "run_id", ref=ref) == ["softmax-000002", "sin-000001"]
 
 
 async def test_gpus_are_offered_by_their_names(client: Client) -> None:

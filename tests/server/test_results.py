@@ -6,7 +6,7 @@ from mcp_types import CallToolResult, TextContent
 from tritonforge.sandbox.errors import Stopped, rejected
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.task import parse_task
-from tritonforge.server.results import PROBLEM_LIMITS, TEXT_LIMIT, Result, ended, respond, text
+from tritonforge.server.results import NEXT_STEPS, PROBLEM_LIMITS, TEXT_LIMIT, Result, ended, respond, text
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +109,11 @@ def test_a_problem_that_the_summary_leaves_out_is_told_below_it() -> None:
 def test_a_problem_without_a_line_names_no_place() -> None:
     result = ended(Measured, Kind.REJECTED, rejected("source", "kernel is empty", file="k.py").problem)
     assert result.summary == "rejected: kernel is empty"
-    assert result.next_step is None
+    assert result.next_step == NEXT_STEPS[Kind.REJECTED]
+
+
+def test_every_failure_has_a_next_step() -> None:
+    assert set(NEXT_STEPS) == set(Kind) - {Kind.OK, Kind.RUNNING}
 
 
 def test_a_text_beyond_the_limit_is_cut_and_says_so() -> None:

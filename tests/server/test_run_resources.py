@@ -16,6 +16,7 @@ from mcp_types import ResourceUpdatedNotification, TextResourceContents
 from tests.server.conftest import content_of
 from tests.server.runs.fake_evaluator import FakeEvaluator, candidate, task
 from tests.server.runs.in_store import RUN_ID, begun, claimed, finished
+from tests.server.runs.test_store_broken import in_database
 from tritonforge.server.app import build_server
 from tritonforge.server.run_resources import PAGE, register
 from tritonforge.server.run_uris import RUNS, attempt_uri, kernel_uri, named, run_uri
@@ -97,7 +98,8 @@ async def test_a_run_its_attempts_and_their_files_are_read(settings: Settings, e
 async def test_nothing_of_hidden_cases_is_read_but_their_number(settings: Settings) -> None:
     hidden = "HIDDEN_CASES = {'ragged-1823': {'rows': 1823, 'note': 'confidential'}, 'other': {'rows': 7717}}\n"
     async with Client(build_server(settings, lambda _: FakeEvaluator())) as client:
-        given = {"kernel": candidate(1), "task": task(), "hidden_cases": hidden, "target_ratio": 2.0}
+        # A file may be kernel and task at once.
+        given = {"kernel": f"{candidate(1)}\n{hidden}", "task": task(), "hidden_cases": hidden, "target_ratio": 2.0}
         run_id: str = content_of(await client.call_tool("start_optimization", given))["run_id"]
         for number, fake in enumerate([{"ratio": 1.5}, {"ratio": 1.8, "confirm": "wrong"}, {"ratio": 3.0}], 2):
             kernel = candidate(number, **fake)
@@ -173,6 +175,16 @@ async def test_many_runs_are_listed_in_parts_newest_first(store: Store) -> None:
     assert (len(first.resources), len(rest.resources), rest.next_cursor) == (PAGE, 3, None)
     names = [resource.name for resource in [*first.resources, *rest.resources]]
     assert names == [f"sin-{number:06}" for number in reversed(range(count))]
+
+
+async def test_a_damaged_run_is_listed_as_such_and_hides_no_other(store: Store) -> None:
+    begun(store)
+    begun(store, "another")
+    in_database(store, f"UPDATE runs SET record = '{{}}' WHERE run_id = '{RUN_ID}'")
+    async with Client(serving(store)) as client:
+        whole, damaged = (await client.list_resources()).resources
+    assert (whole.name, damaged.name) == ("another", RUN_ID)
+    assert "can't be read: the record of run" in (damaged.description or "")
 
 
 async def test_a_list_makes_no_folder(store: Store) -> None:

@@ -136,6 +136,15 @@ async def test_a_named_target_comes_before_this_machines_gpu(machine: Machine, s
     assert (await services.target("h100-pcie")).name == "h100-pcie"
 
 
+@pytest.mark.parametrize(("name", "such_as"), [("h1000", ", such as 'h100'"), ("xyzzy", "")])
+async def test_an_unknown_target_is_told_with_what_to_do_next(services: Services, name: str, such_as: str) -> None:
+    with pytest.raises(Stopped) as stopped:
+        await services.target(name)
+    assert (stopped.value.kind, stopped.value.problem.stage) == (Kind.REJECTED, "target")
+    fix = f"Give target as one of the allowed names{such_as}, or leave it out."
+    assert stopped.value.problem.likely_fix == fix
+
+
 async def test_a_gpu_that_is_not_in_the_catalogue_leaves_the_settings_target(
     machine: Machine, services: Services
 ) -> None:

@@ -248,6 +248,30 @@ def test_five_tools_answer_and_only_messages_are_on_the_wire_while_the_kernel_pr
     assert left_in(server.scratch) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        (rb'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "compile_kernel", "arguments": '
+         rb'{"kernel": "x = 1  # \ud800"}}}', -32700, "half of a surrogate pair"),
+        (rb'{"jsonrpc": "2.0", "id": 7, "method": {"no": "name"}}', -32600, "method"),
+    ],
+    ids=["half of a surrogate pair", "no message"],
+)  # fmt: skip
+def test_a_request_that_can_not_be_read_is_answered_and_the_server_goes_on(
+    server: StdioServer, line: bytes, code: int, said: str
+) -> None:
+    # Nobody waits for an answer to these.
+    server.send_line(b"{no json")
+    server.send_line(rb'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"reason": "\ud800"}}')
+    server.send_line(line)
+    error = server.receive()
+    assert (error["id"], error["error"]["code"]) == (7, code)
+    assert said in error["error"]["message"]
+    assert server.call("hardware_spec", {"target": "h200"})["kind"] == "ok"
+    server.close_input()
+    assert server.end() == 0
+
+
 def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(server: StdioServer) -> None:
     number = server.start_call("compile_kernel", ENDLESS)
     workers = server.workers()

@@ -252,6 +252,10 @@ class Whole:
 
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Whole:
+    return made_up(tmp_path, monkeypatch)
+
+
+def made_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Whole:
     world, final = World(us=Times()), Final()
     world.description["cases"] = {"train": CASE, "wide": CASE}
     original = bench.Compiler.source
@@ -268,7 +272,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Whole:
     monkeypatch.setattr(bench, "check_case", check)
     monkeypatch.setattr(finish, "run_correctness", final.correct)
     monkeypatch.setattr(finish, "benchmark", final.benchmark)
-    return Whole(MadeServices(tmp_path, world), final, world)
+    return Whole(MadeServices(folder, world), final, world)
 
 
 async def test_the_best_point_is_checked_timed_and_handed_out(whole: Whole) -> None:

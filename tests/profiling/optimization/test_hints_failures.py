@@ -95,6 +95,19 @@ def test_a_failure_without_a_word_still_gets_advice() -> None:
     assert advised(evidence)[0].text == "Unsupported: Undo half of the edit and submit again."
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Kind.CHEATING, "Cheating: Take out what the message names"),
+        (Kind.REJECTED, "Rejected: Mend what the message names"),
+    ],
+)
+def test_what_no_smaller_edit_mends_is_not_told_to_be_halved(kind: Kind, text: str) -> None:
+    (hint,) = advised(Evidence(kind=kind, stage="compile"))
+    assert hint.text.startswith(text)
+    assert "half" not in hint.text
+
+
 def test_failures_in_a_row_send_back_to_the_best_attempt() -> None:
     wrong = failed(Kind.WRONG, "output: wrong")
     known = memory(right(facts()), right(facts(), timings=[timing(1.3)]), wrong, wrong, incumbent=1)

@@ -169,6 +169,10 @@ def test_a_suggestion_is_always_a_right_attempt_of_the_run_and_the_same_for_the_
         assert suggest_parent(run) == suggested
 
 
-def test_without_a_gpu_the_baseline_is_suggested() -> None:
-    run = memory(baseline(untimed="there is no GPU", own=[]), attempt(1, evidence()), attempt(2, evidence()))
-    assert suggest_parent(run).number == 0
+def test_in_a_run_that_is_not_timed_the_newest_right_attempt_is_suggested() -> None:
+    untimed = baseline(untimed="there is no GPU", own=[])
+    right = [attempt(1, evidence()), attempt(2, evidence())]
+    assert suggest_parent(memory(untimed)).number == 0
+    assert suggest_parent(memory(untimed, attempt(1, failed()))).number == 0
+    for others in ([attempt(3, failed())], [attempt(3, duplicate_of=1)], [attempt(3, evidence(), state="interrupted")]):
+        assert suggest_parent(memory(untimed, *right, *others)).number == 2

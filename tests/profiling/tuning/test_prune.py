@@ -6,7 +6,6 @@ import pytest
 
 from tests.diagnosis.made_up import H200
 from tests.profiling.tuning.facts import dot, launch
-from tritonforge.profiling.tuning.predict import PARTS, parts
 from tritonforge.profiling.tuning.prune import Best, best_of, counted, prune, refused
 from tritonforge.sandbox.outcome import Kind, Problem
 
@@ -67,31 +66,3 @@ def test_reasons_are_counted() -> None:
         "slow to compile": 2,
         "does not compile": 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("part", "changed"),
-    [
-        ("programs", {"grid": (4_000_000, 1, 1)}),
-        ("idle", {"elements_per_program_max": 16}),
-        ("narrow", {"load_widths_bytes": [4], "store_widths_bytes": [4]}),
-        ("unfilled", {"grid": (8, 1, 1)}),
-        ("tail", {"tail_lost_pct_at_most": 40.0}),
-        ("tensor", {"dots": [dot()], "mma": "mma"}),
-        ("copies", {"dots": [dot()], "mma": "wgmma", "loops": 1}),
-        ("spills", {"spill_bytes": 100}),
-        ("tile", {"dots": [dot(16, 16, 16)], "mma": "mma"}),
-        ("occupancy", {"blocks_per_sm": 1}),
-        ("trips", {"loops": 1}),
-        ("thread", {"elements_per_program_max": 128}),
-        ("thread", {"elements_per_program_max": 1 << 15}),
-        ("buffers", {"dots": [dot()], "mma": "wgmma", "loops": 1, "pipeline_buffers": 2}),
-    ],
-)
-def test_each_fault_makes_its_part_larger(part: str, changed: dict[str, Any]) -> None:
-    place = PARTS.index(part)
-    assert parts([launch(**changed)], 132)[place] > parts([launch()], 132)[place] >= 0
-
-
-def test_nothing_launched_is_expected_to_lose_nothing() -> None:
-    assert parts([], 132) == (0.0,) * len(PARTS)

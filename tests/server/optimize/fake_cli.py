@@ -1,8 +1,9 @@
 """Stands for `claude`, `codex` and `gemini`: reads the configuration that each is given, and uses the server.
 
 What it does is in ``FAKE_AGENT``, JSON: `submit` (texts of candidates with strategies; NUMBER in them is the agent's),
-`wait_s` (for each answer), `task` (texts to write, one a start), `hang` (whether it never ends by itself), `report`
-(what it prints at last) and `code`. How it was started goes into ``FAKE_AGENT_SEEN``, a line a start.
+`wait_s` (for each answer), `leave` (whether a child stays behind), `task` (texts to write, one a start), `hang`
+(whether it never ends by itself), `report` (what it prints at last) and `code`. How it was started goes into
+``FAKE_AGENT_SEEN``, a line a start.
 """
 
 import json
@@ -108,6 +109,8 @@ def main(name: str, words: list[str]) -> None:
             sys.stdout.write(answer["summary"] + "\n")
             if answer["verdict"] == "finish":
                 break
+    if plan.get("leave"):
+        subprocess.Popen(["sleep", "600"])
     if plan.get("hang"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:

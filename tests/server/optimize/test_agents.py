@@ -31,6 +31,12 @@ def test_the_attached_server_has_the_settings_of_this_one(monkeypatch: pytest.Mo
     ):  # fmt: skip
         assert part in words
     assert "--gpu-memory-gb" not in words
+    assert "--without" not in words
+
+
+def test_the_attached_server_goes_without_what_this_one_goes_without() -> None:
+    server = attached(Settings(without=("profile_ncu", "diagnose_kernel")))
+    assert server.arguments[-5:] == ["serve", "--without", "profile_ncu", "--without", "diagnose_kernel"]
 
 
 def test_claude_gets_a_configuration_of_its_own_and_no_other_server(tmp_path: Path) -> None:

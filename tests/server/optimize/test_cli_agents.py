@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.server.optimize.workshop import FAST, FASTEST, SLOW, WRONG, Workshop
@@ -59,6 +60,53 @@ async def test_further_arguments_reach_the_agents_cli(workshop: Workshop) -> Non
     await workshop.optimize("codex", agent_words=("--model", "large one"))
     words = workshop.starts[0]["words"]
     assert words[words.index("--model") + 1] == "large one"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_in_a_workspace_nothing_is_touched_but_a_new_folder(workshop: Workshop, agent: str) -> None:
+    workshop.stub_clis(task=[task("written by an agent")])
+    place = workshop.folder / "mine"
+    kept = ["baseline.py", "task.py", ".gemini/settings.json", "mcp.json", "agent.log", "candidate_0.py"]
+    for name in kept:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("mine")
+    for count in (1, 2):
+        await workshop.optimize(agent, workspace=place, task=None, rounds=1)
+        assert len(list(place.glob("tritonforge-*"))) == count
+    assert [(place / name).read_text() for name in kept] == ["mine"] * len(kept)
+    assert len(list(place.iterdir())) == len(kept) + 2
+
+
+async def test_no_agent_finds_hidden_cases_in_its_folder(workshop: Workshop) -> None:
+    secret = task("made up", hidden={"secret": {"n": 12345}})
+    workshop.task.write_text(secret)
+    workshop.stub_clis(task=[secret])
+    place = workshop.folder / "mine"
+    given = await workshop.optimize("claude", workspace=place)
+    written = await workshop.optimize("claude", workspace=place, task=None)
+    for file in place.rglob("*"):
+        assert not file.is_file() or "secret" not in file.read_text()
+    assert len(list(place.rglob("task.py"))) == 2
+    assert given.task is None
+    # Whoever has no other copy of it finds the whole task.
+    assert written.task is not None
+    assert await anyio.Path(written.task).read_text() == secret
+
+
+async def test_the_log_of_an_agent_stays_within_bounds(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_agent, "LOG_BYTES", 1000)
+    workshop.stub_clis(report="x" * 5000 + " these are the last words")
+    (end,) = (await workshop.optimize("claude")).agents
+    assert end.log is not None
+    log = await anyio.Path(end.log).read_text()
+    assert log == "x" * 1000 + cli_agent.FULL
+    assert (end.last_words or "").endswith("these are the last words")
+
+
+async def test_an_agent_that_leaves_a_child_with_its_output_ends_all_the_same(workshop: Workshop) -> None:
+    workshop.stub_clis(leave=True, report="the last words")
+    (end,) = (await workshop.optimize("codex")).agents
+    assert (end.ended, end.exit_code, end.last_words) == ("exited", 0, "the last words")
 
 
 async def test_several_agents_share_one_run_each_in_a_folder_of_its_own(workshop: Workshop) -> None:

@@ -97,6 +97,35 @@ async def test_a_malformed_answer_costs_a_round_and_is_told_in_the_next_request(
     assert (end.ended, end.malformed) == ("rounds", 1)
 
 
+async def test_a_malformed_answer_is_told_with_its_round(workshop: Workshop) -> None:
+    result = await workshop.optimize(workshop.program("print('no' if request['round'] == 2 else '[]')"), rounds=2)
+    assert any(line.startswith("  malformed answer (round 1): the answer does not fit") for line in workshop.said)
+    assert any(line.startswith("  malformed answer (round 2): what was written is no JSON") for line in workshop.said)
+    assert (result.agents[0].last_words or "").startswith("round 2: ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("```json\\n", "\\n```\\n"), ("```\\r\\n", "```"), ("\\ufeff", "\\n\\n")],
+)
+async def test_an_answer_in_a_fence_or_with_a_mark_is_read(workshop: Workshop, before: str, after: str) -> None:
+    answer = f"json.dumps({{'kernel': {FAST[0]!r}, 'strategy': 'wider'}})"
+    body = f"sys.stdout.buffer.write(('{before}' + {answer} + '{after}').encode())"
+    assert (await workshop.optimize(workshop.program(body), rounds=1)).gained
+
+
+async def test_an_answer_counts_though_a_child_holds_standard_output(workshop: Workshop) -> None:
+    body = (
+        f"print(json.dumps({{'kernel': {FAST[0]!r}, 'strategy': 'wider'}}), flush=True)\n"
+        "child = os.fork()\nif child == 0:\n    while True:\n        time.sleep(60)\n"
+        "Path('child').write_text(str(child))\nos._exit(0)"
+    )
+    result = await workshop.optimize(workshop.program(body), rounds=1, call_s=30.0)
+    assert (result.gained, result.agents[0].malformed) == (True, 0)
+    child = int((workshop.folder / "child").read_text())
+    assert not await anyio.Path(f"/proc/{child}").exists()
+
+
 async def test_a_call_that_takes_too_long_is_ended_with_all_that_it_started(workshop: Workshop) -> None:
     body = "child = os.fork()\nPath(f'pid-{os.getpid()}').touch()\nwhile True:\n    time.sleep(60)"
     result = await workshop.optimize(workshop.program(body), rounds=1, call_s=1.0)

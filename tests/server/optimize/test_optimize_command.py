@@ -1,6 +1,8 @@
 """The command `optimize`: exit codes, plain lines, and JSON alone."""
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,10 @@ import anyio
 import pytest
 
 from tests.server.optimize.workshop import FAST, SLOW, Workshop
+from tests.server.runs.fake_evaluator import task
 from tritonforge.server.cli import FAILED, MISUSE, OK, run
 from tritonforge.server.optimize import command, headless
-from tritonforge.server.optimize.model import OptimizeResult, Plan
+from tritonforge.server.optimize.model import Ablation, OptimizeResult, Plan
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +82,14 @@ def test_as_json_only_the_result_is_on_standard_output(workshop: Workshop, capsy
         ({"--agent": "no-such-program"}, "there is no program 'no-such-program'"),
         ({"--task": "no_such_task.py"}, "there is no task file no_such_task.py"),
         ({"--agent-args": "'open"}, "--agent-args can't be split"),
-        ({"--rounds": "0"}, "whole number from 1 to 1000"),
+        ({"--rounds": "0"}, "argument --rounds: '0' is not a whole number from 1 to 1000"),
         ({"--target-pct": "101"}, "percentage above 0 and up to 100"),
-        ({"--wall-s": "nan"}, "number of seconds above 0"),
+        ({"--wall-s": "nan"}, "'nan' is not a number of seconds above 0"),
+        ({"--parallel": "x"}, "'x' is not a whole number from 1 to 16"),
+        ({"--spares": "-1"}, "'-1' is not a whole number from 0 to 64"),
+        ({"--agent": "none"}, "--agent none optimizes nothing"),
+        ({"--search-s": "10"}, "--search-s is for --agent tune"),
+        ({"--agent": "tune", "--agent-args": "--model m"}, "--agent-args are for claude, codex and gemini"),
     ],
 )
 def test_misuse_is_code_2_and_says_what_is_allowed(
@@ -106,6 +114,89 @@ def test_a_failed_baseline_is_code_1_and_json_all_the_same(
     assert run(words(workshop, answering(workshop, FAST), "--json")) == FAILED
     result = json.loads(capsys.readouterr().out)
     assert (result["gained"], result["why_not"]) == (False, "as its script says")
+    store = workshop.store()
+    assert result["run_id"] == store.runs()[0].frozen.run_id
+    store.close()
+    assert result["stage"] == "compile"
+    assert 0 < result["seconds_by_stage"]["baseline"] <= result["seconds"]
+
+
+def test_what_fails_before_there_is_a_run_invents_none(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words(workshop, answering(workshop, FAST), "--json"), "--task", "nowhere.py"]) == MISUSE
+    result = json.loads(capsys.readouterr().out)
+    assert (result["run_id"], result["stage"], result["seconds_by_stage"]) == (None, "source", {})
+    assert result["seconds"] > 0
+
+
+@pytest.mark.parametrize("to", ["kernel.py", "kernel.py/winner", "/proc/winner"])
+def test_a_folder_that_can_not_be_written_is_refused_before_anything_is_measured(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str], to: str
+) -> None:
+    assert run(words(workshop, answering(workshop, FAST), "--to", to)) == MISUSE
+    assert "Name another" in capsys.readouterr().err
+    assert not (workshop.settings.state_dir / "runs").exists()
+
+
+def test_a_signal_tells_the_run_and_how_to_go_on(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        agent = workshop.program(f"os.kill({os.getpid()}, {int(signal.SIGTERM)})\ntime.sleep(60)")
+        with pytest.raises(SystemExit, match="143"):
+            run(words(workshop, agent))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    store = workshop.store()
+    run_id = store.runs()[0].frozen.run_id
+    store.close()
+    told = capsys.readouterr().err
+    assert f"run {run_id} is kept: `tritonforge-mcp runs show {run_id}`" in told
+    assert f"`tritonforge-mcp runs resume {run_id}`" in told
+
+
+def test_without_a_gpu_it_is_told_what_ended_the_run_too(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.task.write_text(task("made up", timed=False))
+    assert run(words(workshop, answering(workshop, FAST), "--json")) == FAILED
+    result = json.loads(capsys.readouterr().out)
+    assert f"ended by {result['ended_by']}: this machine has no GPU" in result["summary"]
+
+
+def test_a_run_says_itself_what_its_result_says_of_its_end(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words(workshop, answering(workshop, SLOW), "--json"), "--rounds", "2", "--one-shot"]) == FAILED
+    result = json.loads(capsys.readouterr().out)
+    assert run([*words(workshop, workshop.program("print(1)"), "--json")]) == FAILED
+    second = json.loads(capsys.readouterr().out)
+    store = workshop.store()
+    assert [each.ended_by for each in store.runs()] == [second["ended_by"], result["ended_by"]] == ["agent", "budget"]
+    store.close()
+
+
+def test_tune_without_a_gpu_is_code_1_and_says_that_nothing_can_be_timed(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop.task.write_text(task("made up", timed=False))
+    assert run(words(workshop, "tune", "--search-s", "5")) == FAILED
+    out, err = capsys.readouterr()
+    assert "no GPU, so nothing can be timed" in out.splitlines()[-1]
+    assert err == ""
+
+
+@pytest.mark.parametrize("ablation", Ablation)
+def test_each_ablation_is_an_option(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, ablation: Ablation) -> None:
+    plans: list[Plan] = []
+
+    async def optimize(plan: Plan, settings: Any, **more: Any) -> OptimizeResult:
+        plans.append(plan)
+        return OptimizeResult(gained=True, summary="")
+
+    monkeypatch.setattr(command, "optimize", optimize)
+    assert run(words(workshop, "tune", f"--{ablation}", "--search-s", "5")) == OK
+    assert run(words(workshop, "claude")) == OK
+    assert [plan.ablations for plan in plans] == [frozenset({ablation}), frozenset()]
+    assert [plan.search_s for plan in plans] == [5.0, 30.0]
 
 
 SIGNALLED = """

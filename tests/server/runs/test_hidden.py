@@ -15,7 +15,6 @@ from tritonforge.server.runs.hidden import (
     derived,
     judged,
     read,
-    without,
 )
 
 
@@ -175,15 +174,3 @@ def test_hidden_cases_can_stand_beside_the_visible_ones() -> None:
     assert beside(TASK, {"h": {}}, own=True) is TASK
     found = run(beside(TASK, {"b": {"n": 7}}, own=False))
     assert (found["CASES"], found["HIDDEN_CASES"]) == ({"a": {"n": 3}}, {"b": {"n": 7}})
-
-
-def test_the_text_for_those_who_make_candidates_has_no_hidden_cases() -> None:
-    task = (
-        'ENTRY = "f"\r\nHIDDEN_CASES: dict = {\n    "secret": {"n": 97531},\n}\nCASES = {}\n'
-        'HIDDEN_CASES["more"] = {"n": 8642}\n'
-    )
-    told = without(task)
-    assert not any(word in told for word in ("secret", "97531", "more", "8642"))
-    assert 'ENTRY = "f"' in told
-    assert "CASES = {}" in told
-    assert without("x = 1\n") == "x = 1\n"

@@ -28,7 +28,7 @@ from tritonforge.profiling.optimization.model import (
 from tritonforge.sandbox.errors import rejected
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.server.results import Result, text
-from tritonforge.server.runs.machine import Answer
+from tritonforge.server.runs.answer import Answer
 from tritonforge.server.runs.record import Frozen, Run
 from tritonforge.server.tools.lesson_report import LessonsResult, lesson_shown
 from tritonforge.server.tools.run_lineage_report import Standing, about_attempt, about_run, started
@@ -176,6 +176,7 @@ def answer(one: Attempt, others: Sequence[Attempt] = (), of: Run | None = None) 
             limits=about.frozen.limits,
             elapsed_s=1.0,
         ),
+        0,
     )
 
 

@@ -135,6 +135,22 @@ async def test_without_a_gpu_candidates_are_checked_and_none_is_accepted(call: C
     assert json.dumps(told).count("this machine has no GPU") == 1
 
 
+async def test_without_a_gpu_every_answer_names_the_same_attempt_to_go_on_from(call: Call) -> None:
+    run_id = await begin(call, task=task(timed=False))
+    for number, kernel in ((0, None), (1, candidate(2)), (2, candidate(3)), (2, candidate(2)), (2, BASELINE)):
+        told = await call("get_run", run_id=run_id)
+        if kernel is not None:
+            told = await submit(call, run_id, kernel, f"idea {kernel[-9:]}", parent=0)
+        whole = await call("get_run", run_id=run_id)
+        assert whole["suggested_parent"]["attempt"] == number
+        for step in (told["next_step"], whole["next_step"]):
+            assert f"parent={number})" in step
+    # What failed is mended, or dropped.
+    failed = await submit(call, run_id, candidate(4, kind="wrong"), "no mask", parent=1)
+    assert "parent=1)" in failed["next_step"]
+    assert "parent=2)" in (await call("get_run", run_id=run_id))["next_step"]
+
+
 async def test_what_was_never_timed_is_not_advised_against(call: Call) -> None:
     run_id = await begin(call, task=task(timed=False))
     await submit(call, run_id, candidate(2), "wider loads against V1")

@@ -46,8 +46,17 @@ def test_a_lesson_that_was_never_timed_is_no_failure() -> None:
         update={"tried": 2, "helped": 0, "failed": {}, "gain_pct": None, "gain_low_pct": None, "gain_high_pct": None}
     )
     shown = lesson_shown(Recalled(untimed, None))
-    assert "tried 2 time(s), never timed" in lesson_line(shown)
+    assert "right 2 of 2 time(s), not timed" in lesson_line(shown)
     assert "helped" not in lesson_line(shown).split(". ")[0]
     wrong = lesson_shown(Recalled(untimed.model_copy(update={"failed": {"wrong": 2}}), None))
+    assert "right 0 of 2" in lesson_line(wrong)
     slower = lesson_shown(Recalled(LESSON.model_copy(update={"helped": 0}), None))
     assert [each.missed for each in (shown, wrong, slower)] == [False, True, True]
+
+
+def test_rare_kinds_of_failure_are_counted_too() -> None:
+    failed = {"compile_error": 1, "timeout": 2, "wrong": 3}
+    untimed = {"tried": 9, "helped": 0, "failed": failed, "gain_pct": None, "gain_low_pct": None, "gain_high_pct": None}
+    shown = lesson_shown(Recalled(LESSON.model_copy(update=untimed), None))
+    assert shown.failed == {"compile_error": 1, "timeout": 2, "others": 3}
+    assert "right 3 of 9" in lesson_line(shown)

@@ -72,10 +72,13 @@ def test_everything_is_there_after_reopening(store: Store, tmp_path: Path) -> No
     again.close()
 
 
-def test_runs_come_newest_first(store: Store) -> None:
+def test_runs_come_newest_first_whatever_the_clock_said(store: Store) -> None:
     for run_id, day in (("b", 2), ("c", 3), ("a", 1), ("d", 3)):
         store.create(made_up_run(store, run_id, created_at=f"2026-11-0{day}T00:00:00+00:00"))
-    assert [run.frozen.run_id for run in store.runs()] == ["d", "c", "b", "a"]
+    assert [run.frozen.run_id for run in store.runs()] == ["d", "a", "c", "b"]
+    with pytest.raises(Stopped) as stopped:
+        store.run("zzz")
+    assert "The newest runs are: d, a, c." in str(stopped.value.problem.likely_fix)
 
 
 def test_a_run_id_is_given_once(store: Store) -> None:

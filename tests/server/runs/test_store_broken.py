@@ -170,6 +170,19 @@ def test_a_damaged_record_is_told(
     assert store.run("another").state == "measuring"
 
 
+def test_a_damaged_run_hides_no_other_and_can_be_deleted(store: Store) -> None:
+    _with_attempt(store)
+    store.create(made_up_run(store, "another"))
+    in_database(store, "UPDATE runs SET record = '{}' WHERE run_id = 'sin-1a2b3c'")
+    kept = store.kept()
+    assert [run.frozen.run_id for run in kept.runs] == ["another"]
+    assert list(kept.damaged) == [RUN_ID]
+    assert "the record of run sin-1a2b3c is damaged: frozen" in kept.damaged[RUN_ID]
+    assert store.size(RUN_ID) == 2
+    store.delete(RUN_ID)
+    assert store.kept().damaged == {}
+
+
 @pytest.mark.parametrize(
     ("statement", "told"),
     [

@@ -12,6 +12,7 @@ from tests.server.conftest import EXAMPLES
 from tests.server.runs.kept import GPU, RUN_ID, Kept, measured, store_in
 from tritonforge.profiling.comparison import Score
 from tritonforge.profiling.compiler.launch import LaunchFacts
+from tritonforge.profiling.correctness import CaseResult
 from tritonforge.profiling.optimization.model import CaseLaunch
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.facts import Environment, GpuFacts
@@ -199,6 +200,48 @@ async def test_hidden_cases_that_stand_in_the_task_are_run_in_the_place_of_the_v
     assert tasks == [{"CASES": {"a": {}}, "HIDDEN_CASES": {"b": {}}}, {"CASES": {"b": {}}, "HIDDEN_CASES": {}}]
     assert {claim.claim: claim.holds for claim in result.claims}["hidden"] is holds
     assert not any("hidden" in note for note in result.not_checked)
+
+
+@pytest.mark.anyio
+async def test_nothing_of_hidden_cases_is_told_but_how_many_fail_and_how(
+    store: Store, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = "CASES = {'a': {}}\nHIDDEN_CASES = {'ragged-1823': {}}"
+    Kept(store, task=task, hidden_from="task").attempt(FASTER, measured(1.3), accepted=True)
+    folder = export(store, RUN_ID, tmp_path / "out").folder
+    Machine(monkeypatch)
+    heard: list[str] = []
+    ends: list[Result | Stopped] = []
+
+    async def run_correctness(services: Services, progress: Any, **arguments: Any) -> CorrectnessResult:
+        if arguments["task"] == str(folder / "task.py"):
+            return CorrectnessResult(kind=Kind.OK, summary="all right", device="cuda:0")
+        await progress(0, 1, "checking case ragged-1823")
+        if isinstance(ends[0], Stopped):
+            raise ends[0]
+        return CorrectnessResult.model_validate(ends[0].model_dump())
+
+    async def hear(done: float, total: float, message: str) -> None:
+        heard.append(message)
+
+    monkeypatch.setattr(module, "run_correctness", run_correctness)
+    said = "case ragged-1823: expected 1.25 at [1822], got 0"
+    listed: dict[str, Any] = dict.fromkeys(CaseResult.model_fields) | {
+        "case": "ragged-1823", "kind": Kind.WRONG, "seeds": [0], "elements": 1, "wrong_elements": 1, "structured": [],
+        "skipped": [], "launches": [], "outside_triton": [], "message": said,
+    }  # fmt: skip
+    one = CaseResult.model_validate(listed)
+    wrong = CorrectnessResult(kind=Kind.WRONG, summary=said, device="cuda:0", cases=[one])
+    raised = Stopped(Kind.RUNTIME_ERROR, Problem(stage="run", message=said))
+    for end, detail in ((wrong, "1 of 1 hidden cases are wrong"), (raised, "runtime_error: on a hidden case")):
+        ends[:] = [end]
+        result = await verify(Services(settings), folder, hear)
+        (claim,) = [claim for claim in result.claims if claim.claim == "hidden"]
+        assert claim.holds is False
+        assert detail in claim.detail
+        for told in (result.model_dump_json(), text(result), " ".join(heard)):
+            assert "1823" not in told
+            assert "1.25" not in told
 
 
 @pytest.mark.parametrize("kind", [Kind.TIMEOUT, Kind.OUT_OF_MEMORY])

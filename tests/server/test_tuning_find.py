@@ -1,0 +1,60 @@
+"""What a search offers when it has ended: the best first, each another file, and nothing that is hardly faster."""
+
+import math
+
+from tests.diagnosis.made_up import H200
+from tests.profiling.tuning.facts import launch
+from tests.server.conftest import EXAMPLES
+from tritonforge.profiling.tuning.search import WORTH_IT, Search
+from tritonforge.profiling.tuning.space import Point, infer
+from tritonforge.server.optimize.tune_agent import measured, strategy
+from tritonforge.server.tuning.find import offers
+
+PLAIN = (EXAMPLES / "sin" / "candidate.py").read_text()
+CONFIGS = "[triton.Config({'BLOCK': 256}, num_warps=2), triton.Config({'BLOCK': 1024}, num_warps=4)]"
+LISTED = PLAIN.replace("@triton.jit", f"@triton.autotune(configs={CONFIGS}, key=['n'])\n@triton.jit").replace(
+    "BLOCK=block, num_warps=4", ""
+)
+
+
+def searched(text: str, values: dict[Point, dict[str, float]]) -> Search:
+    """A search that has measured these, as ratios by case."""
+    launched = {"sin_kernel": {"num_warps": 4, "num_stages": 3}}
+    cases = list(next(iter(values.values())))
+    search = Search(infer(text, launched=launched), dict.fromkeys(cases, 1 / len(cases)), H200)
+    search.baseline({case: [launch(code_hash="as it is")] for case in cases})
+    for point, ratios in values.items():
+        search.compiled(point, {case: [launch(code_hash=str(point))] for case in cases})
+        for case, ratio in ratios.items():
+            search.measured(case, point, math.log(ratio))
+    return search
+
+
+def test_finalists_come_best_first_and_none_that_is_hardly_faster() -> None:
+    barely = math.exp(WORTH_IT * 0.9)
+    search = searched(
+        PLAIN, {(512, 4): {"a": 1.1}, (2048, 8): {"a": 1.3}, (256, 4): {"a": barely}, (64, 1): {"a": 0.5}}
+    )
+    found = list(offers(search, PLAIN))
+    assert [offer.point for offer in found] == [(2048, 8), (512, 4)]
+    assert "block = 2048" in found[0].text
+    assert "num_warps=8" in found[0].text
+    assert math.exp(found[0].value) > math.exp(found[1].value) > 1
+    assert strategy(search, (512, 4)) == "tune: BLOCK 1024 -> 512 (search: 4 of 45 points measured)"
+
+
+def test_a_list_gets_the_winners_of_single_cases_too() -> None:
+    search = searched(LISTED, {(512, 4): {"a": 1.2, "b": 1.2}, (64, 2): {"a": 1.4, "b": 0.7}})
+    first, *more = offers(search, LISTED)
+    assert first.point == (512, 4)
+    assert "'BLOCK': 512" in first.text
+    assert "'BLOCK': 64" in first.text
+    assert more == []
+    assert strategy(search, first.point).startswith("tune: autotune list with BLOCK=512, num_warps=4 (search: ")
+    assert measured(search).startswith("2 of ")
+
+
+def test_the_same_list_in_another_order_is_no_other_finalist() -> None:
+    search = searched(LISTED, {(512, 4): {"a": 1.2, "b": 1.2}, (64, 2): {"a": 1.4, "b": 0.9}})
+    assert len(search.choices()) == 2
+    assert [offer.point for offer in offers(search, LISTED)] == [(512, 4)]
