@@ -40,6 +40,8 @@ class ShownHotspot(Wire):
 
     line: int | None
     """In the kernel file; null: code of Triton's library that belongs to no one line."""
+    library: str | None
+    """Place in Triton's library that most of its samples fall on, such as `standard.py:170`; null for own code."""
     pct: float
     """Share of all samples of the launch."""
     stall: str | None
@@ -179,6 +181,7 @@ def launch_of(
         hotspots=[
             ShownHotspot(
                 line=spot.line,
+                library=spot.library,
                 pct=round(spot.pct, 1),
                 stall=spot.stall,
                 stall_pct=_rounded(spot.stall_pct),
