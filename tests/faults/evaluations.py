@@ -115,7 +115,7 @@ def failed(result: Result, kind: Kind, stage: str) -> Problem:
     assert problem.stage == stage
     assert problem.message
     assert problem.message in result.summary
-    assert result.next_step == problem.likely_fix
+    assert result.next_step == (problem.likely_fix or NEXT_STEPS[kind])
     assert len(result.summary) < 5000
     assert len(text(result)) <= TEXT_LIMIT + 10
     return problem

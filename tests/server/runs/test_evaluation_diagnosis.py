@@ -20,6 +20,7 @@ from tritonforge.server.runs import evaluation_diagnosis
 from tritonforge.server.runs.evaluation_compile import Judged
 from tritonforge.server.runs.evaluation_diagnosis import Told
 from tritonforge.server.services import Services
+from tritonforge.server.settings import Settings
 from tritonforge.server.tools.diagnose_case import Asked, Diagnosed, Ladder, Step
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +69,7 @@ def diagnose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., A
 
         monkeypatch.setattr(evaluation_diagnosis, "climb", climb)
         monkeypatch.setattr(evaluation_diagnosis, "how_profiled", how_profiled)
-        services = SimpleNamespace(artifacts=ArtifactStore(tmp_path))
+        services = SimpleNamespace(artifacts=ArtifactStore(tmp_path), settings=Settings())
         judged = Judged(TASK, SPEC, {}, own=False)
         return await evaluation_diagnosis.diagnosis(cast(Services, services), resolve_target(target), judged, CANDIDATE)
 

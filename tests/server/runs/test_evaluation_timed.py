@@ -169,12 +169,18 @@ async def test_the_baseline_is_timed_alone(evaluator: ToolEvaluator, lab: Lab) -
     assert found.hidden == HIDDEN
 
 
-async def test_of_the_baseline_each_hidden_case_is_judged_by_itself(evaluator: ToolEvaluator, lab: Lab) -> None:
+async def test_of_the_baseline_hidden_cases_are_judged_together_and_each_by_itself_where_some_fail(evaluator: ToolEvaluator, lab: Lab) -> None:
     lab.wrong = ["secret_other"]
     found = await measured(evaluator, hidden_from="derived")
     assert found.hidden == {"secret_shape": {"n": 10007}}
     assert found.dropped == {"secret_other": "the baseline itself ends in wrong there"}
-    assert [task.count("secret_") for _, task in lab.checked] == [0, 1, 1]
+    assert [task.count("secret_") for _, task in lab.checked] == [0, 2, 1, 1]
+
+
+async def test_hidden_cases_that_the_baseline_passes_are_judged_once(evaluator: ToolEvaluator, lab: Lab) -> None:
+    found = await measured(evaluator, hidden_from="derived")
+    assert found.dropped == {}
+    assert [task.count("secret_") for _, task in lab.checked] == [0, 2]
 
 
 # Candidates
