@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.sandbox.spares import SEALED_SCRATCH
-from tritonforge.server.results import TEXT_LIMIT, Result, respond, text
+from tritonforge.server.results import NEXT_STEPS, TEXT_LIMIT, Result, respond, text
 from tritonforge.server.services import Services
 from tritonforge.server.settings import Settings
 from tritonforge.server.tools.compile_kernel import compile_kernel

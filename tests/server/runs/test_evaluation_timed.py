@@ -169,7 +169,7 @@ async def test_the_baseline_is_timed_alone(evaluator: ToolEvaluator, lab: Lab) -
     assert found.hidden == HIDDEN
 
 
-async def test_of_the_baseline_hidden_cases_are_judged_together_and_each_by_itself_where_some_fail(evaluator: ToolEvaluator, lab: Lab) -> None:
+async def test_where_hidden_cases_fail_each_is_judged_by_itself(evaluator: ToolEvaluator, lab: Lab) -> None:
     lab.wrong = ["secret_other"]
     found = await measured(evaluator, hidden_from="derived")
     assert found.hidden == {"secret_shape": {"n": 10007}}
