@@ -21,6 +21,10 @@ LOOKED_AT: Final = 300
 """Points whose gain is worked out at a time: those near the best, and others at random."""
 COMPILED_AT: Final = 100
 """Points not compiled yet that are looked at a time."""
+FORETELLING: Final = 4
+"""Points compiled before they say which others to compile."""
+FORETOLD_BY: Final = 16
+"""By the best of them, and as many of the last."""
 TRAINED: Final = 80
 RECENT: Final = 30
 """Measurements that a surrogate is fitted to, at most, and how many of them are the last."""
@@ -69,6 +73,8 @@ class Order:
     _random: random.Random = field(init=False)
     _fit: tuple[int, Surrogate] | None = None
     """The last whose spread and length were chosen, and after how many measurements that was."""
+    _foretelling: tuple[int, Surrogate] | None = None
+    """The same of what the compiler's output lets one expect."""
     _places: dict[Point, tuple[float, ...]] = field(default_factory=dict[Point, tuple[float, ...]])
 
     def __post_init__(self) -> None:
@@ -175,10 +181,7 @@ class Order:
             burden: log(time) by which a point is expected to be slower for its size alone.
         """
         if len(self.measured) <= len(self.shares):
-            # Nothing is known: at random, so that the first measured can be chosen among all sorts.
-            drawn = [(3 * burden(point) + self._random.random(), point) for point in self._some(None, points)]
-            drawn.sort(key=lambda one: one[0])
-            return [(math.inf, point) for _, point in drawn[:count]]
+            return self._foretold(points, count, burden)
         model = self.model()
         scored: list[tuple[float, Point]] = []
         for point in self._some(None, points, COMPILED_AT):
@@ -189,6 +192,41 @@ class Order:
             scored.append((gain, point))
         scored.sort(key=lambda one: -one[0])
         return scored[:count]
+
+    def _known(self) -> dict[Point, float]:
+        """What the compiler's output lets one expect of points compiled for all cases, as log(baseline time / time)."""
+        points = dict.fromkeys(point for _, point in self.parts)
+        return {
+            point: -sum(share * sum(self.parts[case, point]) for case, share in self.shares.items())
+            for point in points
+            if all((case, point) in self.parts for case in self.shares)
+        }
+
+    def _foretold(
+        self, points: Sequence[Point], count: int, burden: Callable[[Point], float]
+    ) -> list[tuple[float, Point]]:
+        """The same where nothing is measured: those whose compilation should foretell most."""
+        known = self._known()
+        best = max(known.values(), default=0.0)
+        model = None
+        if len(known) >= FORETELLING:
+            kept = dict(sorted(known.items(), key=lambda one: -one[1])[:FORETOLD_BY])
+            kept |= dict(list(known.items())[-FORETOLD_BY:])
+            observed = [Observed(self.place(point), (), 0, max(value, best - FLOOR)) for point, value in kept.items()]
+            its = self._foretelling
+            is_old = its is None or len(known) >= REFITTED * its[0]
+            model = Surrogate(observed, like=None if is_old or its is None else its[1])
+            if is_old:
+                self._foretelling = len(known), model
+        drawn: list[tuple[float, Point]] = []
+        for point in self._some(None, points, COMPILED_AT):
+            if model is None:
+                drawn.append((3 * burden(point) + self._random.random(), point))
+            else:
+                found = model.expected(self.place(point), (), 0)
+                drawn.append((-expected_gain(found._replace(mean=found.mean - burden(point)), best), point))
+        drawn.sort(key=lambda one: one[0])
+        return [(math.inf, point) for _, point in drawn[:count]]
 
     def _like(self, case: str, place: tuple[float, ...]) -> tuple[float, ...]:
         """What is expected of the nearest point that was compiled."""

@@ -9,60 +9,82 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..compiler.launch import LaunchFacts
+from ..hardware.model import Target
 from .prune import tensor_rank
+from .stream import SM_COUNT, stream
 
 PARTS: Final = (
-    "programs", "idle", "narrow", "unfilled", "tail", "tensor", "copies", "spills", "tile", "occupancy", "trips",
-    "thread", "buffers",
+    "bytes", "latency", "launch", "reread", "masked", "idle", "narrow", "unfilled", "tail", "tensor", "copies",
+    "spills", "tile", "thread", "buffers",
 )  # fmt: skip
 """What they are of."""
 WIDTH_BYTES: Final = 16
-ENOUGH_BYTES: Final = 32 << 10
-"""In flight on an SM: Little's law at some 600 ns and 3 to 5 TB/s over 132 SMs."""
-LONG_TILE: Final = 4096
-"""Elements: loops over longer ones take few steps as it is."""
 EACH: Final = 16
 EACH_SUM: Final = 128
 """Elements a thread, and sums of a product, that kernels do well with as a rule."""
 BUFFERS: Final = 3
 
 
-def parts(launches: Sequence[LaunchFacts], sm_count: int | None) -> tuple[float, ...]:
-    """The parts of a call, of its heaviest launch: the one with the largest grid times tile."""
+def parts(launches: Sequence[LaunchFacts], target: Target, input_bytes: int | None = None) -> tuple[float, ...]:
+    """The parts of a call: of its heaviest launch, the one with the largest grid times tile, where that multiplies
+    matrices; else of all that it launches.
+
+    Args:
+        launches: of the call.
+        target: what they are compiled for.
+        input_bytes: of the call's largest tensor; None: unknown.
+    """
     if not launches:
         return (0.0,) * len(PARTS)
     one = max(launches, key=_weight)
-    programs = math.prod(one.grid)
-    threads = one.num_warps * 32
-    elements = one.elements_per_program_max or threads
-    size = one.element_bytes or 4
-    widths = [*one.load_widths_bytes, *one.store_widths_bytes]
-    widest = max(widths, default=WIDTH_BYTES)
-    rank = tensor_rank(launches)
-    blocks = one.blocks_per_sm or 1
-    sms = sm_count or 132
-    # What an SM has on its way at once, if each thread of a resident block waits for one access of its tile.
-    resident = min(blocks, max(1.0, programs / sms))
-    flying = resident * min(elements, threads * WIDTH_BYTES // size * 4) * size * max(1, one.pipeline_buffers)
-    dots = [dot for dot in one.dots if dot.in_loop] or one.dots
-    reuse = max((dot.m * dot.n / (dot.m + dot.n) for dot in dots), default=0.0)
-    sums = max((dot.m * dot.n for dot in dots), default=0)
-    found = {
-        "programs": 0.15 * math.log1p(programs / (sms * 256)) if not dots else 0.0,
-        "idle": math.log(max(1.0, threads / elements)) if not dots else 0.0,
-        "narrow": 0.3 * math.log2(WIDTH_BYTES / min(widest, WIDTH_BYTES)),
-        "unfilled": math.log(max(1.0, sms / max(programs, 1))),
-        "tail": math.log1p((one.tail_lost_pct_at_most or 0.0) / 100),
-        "tensor": (2 - rank) * 0.6 if dots else 0.0,
-        "copies": 0.5 if dots and one.loops and not one.pipeline_buffers else 0.0,
+    found = _shared(one) | (_multiplying(one, launches, target) if one.dots else _moving(launches, target, input_bytes))
+    return tuple(found.get(name, 0.0) for name in PARTS)
+
+
+def _shared(one: LaunchFacts) -> dict[str, float]:
+    widest = max((*one.load_widths_bytes, *one.store_widths_bytes), default=WIDTH_BYTES)
+    return {
+        "narrow": (0.3 if one.dots else 0.1) * math.log2(WIDTH_BYTES / min(widest, WIDTH_BYTES)),
         "spills": 0.1 * math.log2(1 + (one.spill_bytes or 0) / 8),
-        "tile": 0.6 * math.log(max(1.0, 64.0 / reuse)) if reuse else 0.0,
-        "occupancy": 0.35 * math.log2(max(1.0, ENOUGH_BYTES / flying)) if not dots else 0.0,
-        "trips": 0.1 * math.log2(max(1.0, LONG_TILE / elements)) if one.loops and not dots else 0.0,
-        "thread": 0.05 * abs(math.log2((sums or elements) / threads / (EACH_SUM if sums else EACH))),
-        "buffers": 0.05 * max(0, BUFFERS - one.pipeline_buffers) if dots and one.loops else 0.0,
     }
-    return tuple(found[name] for name in PARTS)
+
+
+def _multiplying(one: LaunchFacts, launches: Sequence[LaunchFacts], target: Target) -> dict[str, float]:
+    dots = [dot for dot in one.dots if dot.in_loop] or one.dots
+    reuse = max(dot.m * dot.n / (dot.m + dot.n) for dot in dots)
+    sums = max(dot.m * dot.n for dot in dots)
+    sms = target.gpu.sm_count if target.gpu is not None else SM_COUNT
+    return {
+        "unfilled": math.log(max(1.0, sms / max(math.prod(one.grid), 1))),
+        "tail": _tail(one),
+        "tensor": (2 - tensor_rank(launches)) * 0.6,
+        "copies": 0.5 if one.loops and not one.pipeline_buffers else 0.0,
+        "tile": 0.6 * math.log(max(1.0, 64.0 / reuse)),
+        "thread": 0.05 * abs(math.log2(sums / (one.num_warps * target.limits.warp_threads) / EACH_SUM)),
+        "buffers": 0.05 * max(0, BUFFERS - one.pipeline_buffers) if one.loops else 0.0,
+    }
+
+
+def _moving(launches: Sequence[LaunchFacts], target: Target, input_bytes: int | None) -> dict[str, float]:
+    times = [stream(one, target, input_bytes) for one in launches]
+    in_bytes, waiting, launching, again = (math.fsum(each[place] for each in times) for place in range(4))
+    one = max(launches, key=_weight)
+    each = (one.elements_per_program_max or 1) / (one.num_warps * target.limits.warp_threads)
+    return {
+        "bytes": math.log(in_bytes),
+        "latency": math.log(waiting / in_bytes),
+        "launch": math.log(launching / waiting),
+        "reread": math.log(again / launching),
+        "masked": 0.3 * max(time.masked for time in times),
+        "idle": 0.3 * math.log(max(1.0, 1 / each)),
+        # Full waves follow one another without a gap where blocks are short.
+        "tail": 0.3 * _tail(one),
+        "thread": 0.05 * abs(math.log2(each / EACH)),
+    }
+
+
+def _tail(one: LaunchFacts) -> float:
+    return math.log1p((one.tail_lost_pct_at_most or 0.0) / 100)
 
 
 def elements(one: LaunchFacts) -> int:

@@ -25,6 +25,8 @@ LEAST_MEASURED: Final = 8
 WAITING: Final = 200
 """Points compiled and not yet measured: while there are so many, no more are compiled."""
 FINALISTS: Final = 3
+WORTH_IT: Final = 0.005
+"""log(ratio) by the search's own races that a variant must be ahead of the file as it is, for sure, to be offered."""
 MANY: Final = 192
 """Elements a thread, of the 255 registers that it has."""
 WRONG_TWICE: Final = 2
@@ -51,6 +53,8 @@ class Search:
     target: Target
     most: int | None = None
     """Evaluations: variants measured in a case."""
+    input_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of each case's largest tensor, where it is known."""
     seed: int = 0
     evaluations: int = 0
     filling: bool = False
@@ -67,6 +71,7 @@ class Search:
     _first: dict[tuple[str, Identity], Point] = field(default_factory=dict[tuple[str, Identity], Point])
     """Whoever compiled to a code first, for each case."""
     _identity: dict[tuple[str, Point], Identity] = field(default_factory=dict[tuple[str, Point], Identity])
+    _errors: dict[tuple[str, Point], float] = field(default_factory=dict[tuple[str, Point], float])
     _pending: list[tuple[str, Point]] = field(default_factory=list[tuple[str, Point]])
     _base: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     """What the compiler's output lets one expect of the baseline."""
@@ -107,7 +112,7 @@ class Search:
     def baseline(self, facts: Mapping[str, Sequence[LaunchFacts]]) -> None:
         """The file as it is, compiled."""
         for case, launches in facts.items():
-            self._base[case] = predict.parts(launches, self._sm_count)
+            self._base[case] = predict.parts(launches, self.target, self.input_bytes.get(case))
             self._elements = max(self._elements, *(predict.elements(one) for one in launches))
         if not self.space.listings:
             self._know(self.space.present, facts)
@@ -142,13 +147,9 @@ class Search:
             identity = tuple((one.code_hash, one.grid, one.num_ctas) for one in launches)
             self._identity[case, point] = identity
             self._first.setdefault((case, identity), point)
-            mine = predict.parts(launches, self._sm_count)
+            mine = predict.parts(launches, self.target, self.input_bytes.get(case))
             base = self._base.setdefault(case, mine)
             self.order.parts[case, point] = tuple(one - other for one, other in zip(mine, base, strict=True))
-
-    @property
-    def _sm_count(self) -> int | None:
-        return self.target.gpu.sm_count if self.target.gpu is not None else None
 
     # Measuring
 
@@ -186,13 +187,15 @@ class Search:
         if self.most is not None and self.evaluations + len(self._pending) >= self.most:
             return None
         candidates = self.candidates()
-        if self.filling:
-            candidates = self._missing(candidates)
+        missing = self._missing(candidates) if self.filling else {}
+        completes = any(missing.values())
+        if completes:
+            candidates = missing
         found = self.order.choose(candidates, self._pending)
         if found is None:
             return None
         self._spent = found.gain
-        if self.is_spent and not self.filling:
+        if self.is_spent and not completes:
             return None
         self._pending.append((found.case, found.point))
         return found
@@ -207,10 +210,15 @@ class Search:
         """Whether points are left that will be compiled once fewer wait."""
         return bool(self._left)
 
-    def measured(self, case: str, point: Point, value: float) -> None:
-        """A variant's time is known: log(baseline time / time)."""
+    def measured(self, case: str, point: Point, value: float, error: float = 0.0) -> None:
+        """A variant's time is known: log(baseline time / time), and how far off that may be to each side."""
         self._settle(case, point)
         self.order.measured[case, point] = value
+        self._errors[case, point] = error
+
+    def error(self, case: str, point: Point | None) -> float:
+        """How far off a measured value may be to each side; 0 for the file as it is."""
+        return 0.0 if point is None else self._errors.get((case, self._measured_as(case, point)), 0.0)
 
     def failed(self, case: str, point: Point, kind: Kind) -> None:
         """A variant failed when it was run, or its results were wrong."""
@@ -251,11 +259,22 @@ class Search:
 
     def value(self, case: str, point: Point) -> float | None:
         """What a point, or another of the same code, was measured at; None where it was not, or failed."""
-        if (case, point) in self.order.measured:
-            return self.order.measured[case, point]
-        identity = self._identity.get((case, point))
-        first = self._first.get((case, identity)) if identity is not None else None
-        return None if first is None else self.order.measured.get((case, first))
+        return self.order.measured.get((case, self._measured_as(case, point)))
+
+    def _measured_as(self, case: str, point: Point) -> Point:
+        """The point of the same code that stands for a point."""
+        if (case, point) in self.order.measured or (case, point) not in self._identity:
+            return point
+        return self._first.get((case, self._identity[case, point]), point)
+
+    def worth_offering(self) -> list[Choice]:
+        """Points that are faster than the file as it is by more than the races may be off, the best first."""
+        return [choice for choice in self.choices() if self.sure(choice) > WORTH_IT]
+
+    def sure(self, choice: Choice) -> float:
+        """What a choice gains at least, as far as the races tell; of several cases the weighted mean."""
+        errors = [share * self.error(case, choice.point) for case, share in self.shares.items()]
+        return choice.value - math.hypot(*errors)
 
     def champion(self, case: str) -> Choice:
         """The best of a case so far; the file as it is, where nothing is better."""

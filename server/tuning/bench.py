@@ -23,12 +23,13 @@ from ...sandbox.errors import Stopped, rejected
 from ...sandbox.executors.base import Executor
 from ...sandbox.facts import CapturedLaunch
 from ...sandbox.outcome import Kind, Problem
+from ...sandbox.protocol import Blob, SharedBlob
 from ...sandbox.replies import Values
 from ...sandbox.source import Source
 from ...sandbox.task import Task
 from ...sandbox.workers import KernelWorker, TaskWorker, capture_worker, gpu_worker
 from ..services import target_facts
-from .loop import Variant
+from .variants import Variant
 
 PLAN: Final[Plan] = replace(FULL, settling_blocks=2, time_limit_s=2.0)
 """Of a race: it is about percents, and `benchmark` decides in the end."""
@@ -68,6 +69,12 @@ class Compiler:
         """Inputs on the CPU, for their form alone."""
         for case in cases:
             self._inputs[case] = await tasks.make_inputs(case, seed=0, contents="repeated")
+
+    @property
+    def input_bytes(self) -> dict[str, int]:
+        """Of each case's largest tensor."""
+        sizes = {case: [_size(blob) for blob in values.blobs] for case, values in self._inputs.items()}
+        return {case: max(each) for case, each in sizes.items() if each}
 
     def source(self, point: Point | None) -> Source:
         """A variant's text.
@@ -184,6 +191,10 @@ class GpuBench:
         await its.worker.set_inputs(self._inputs[its.case])
         found = await its.worker.lay_out(its.calls)
         its.layouts, its.calls = found.layouts, min(its.calls, found.calls)
+
+
+def _size(blob: Blob) -> int:
+    return blob.size_bytes if isinstance(blob, SharedBlob) else len(blob)
 
 
 def device_us(variant: Variant) -> float | None:

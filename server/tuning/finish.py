@@ -19,8 +19,6 @@ from ..tools.parameters import Progress
 from ..tools.run_correctness import run_correctness
 from .report import winners
 
-WORTH_IT: Final = 0.002
-"""log(ratio) by the search's own races, below which the file stays as it is."""
 NOT_ITS_DOING: Final = frozenset({Kind.CANCELLED, Kind.UNAVAILABLE, Kind.REJECTED})
 
 
@@ -53,8 +51,7 @@ async def finish(
     notes: list[str] = []
     reference = kernel if baseline_is_reference else None
     chosen: Point | None = None
-    good = [one for one in search.choices() if one.value > WORTH_IT]
-    for choice in good[:FINALISTS]:
+    for choice in search.worth_offering()[:FINALISTS]:
         await progress(3, 4, "checking the best variant on fresh inputs")
         if await _is_right(services, progress, search, kernel, task, cases, reference, choice.point, notes):
             chosen = choice.point

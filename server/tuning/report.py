@@ -97,6 +97,9 @@ class TuneResult(Result):
     """A decorator with the chosen variant and others that are better in single cases."""
     notes: list[str] = []
 
+    def in_words(self) -> str:
+        return self.summary if self.autotune is None else f"{self.summary}\nFor autotune:\n{self.autotune}"
+
 
 def knob_values(space: Space) -> list[KnobValues]:
     """The space in words."""
@@ -199,7 +202,7 @@ def summary(result: TuneResult) -> str:
     lines.append(
         f"{result.evaluations} evaluations of {result.points} points ({result.compiled} compiled, {result.same_code} "
         f"of them to the same code as others, {ruled_out} ruled out unrun{_reasons(result.pruned)}); stopped: "
-        f"{result.stopped_because}."
+        f"{result.stopped_because}. Compiled for {result.target}, timed on {result.device}."
     )
     mattered = [_effect(effect) for effect in result.effects if effect.matters]
     idle = [effect.knob for effect in result.effects if effect.matters is False]
@@ -207,6 +210,9 @@ def summary(result: TuneResult) -> str:
         lines.append(f"Mattered: {'; '.join(mattered[:4])}.")
     if idle:
         lines.append(f"Made no difference above 1 %: {', '.join(idle)}.")
+    if result.left_alone:
+        left = "; ".join(f"{name} ({why})" for name, why in result.left_alone.items())
+        lines.append(f"Left alone: {left}.")
     lines += result.notes
     return "\n".join(lines)
 
@@ -257,7 +263,7 @@ def tuned_cases(search: Search, names: Sequence[str]) -> list[TunedCase]:
     found: list[TunedCase] = []
     for case in names[:CASES_SHOWN]:
         best = search.champion(case)
-        faster = best.value > 0
+        faster = best.value > search.error(case, best.point)
         found.append(
             TunedCase(
                 case=case,

@@ -1,8 +1,10 @@
-"""tune_kernel against exhaustive search, and the examples tuned as a user would, on a GPU: sections `tune`, `whole`.
+"""tune_kernel against exhaustive search, and the examples tuned as a user would, on a GPU: sections `tune`, `short`,
+`whole`.
 
 Run from the repository: ``python tests/benchmarks/tune_on_gpu.py --out FOLDER [--only SECTION] [--kernels NAME ...]``.
 `tune` measures every point of a stated space, then gives tune_kernel 15 % of as many evaluations, and times its choice
-against the best of all. `whole` tunes with nothing stated, and times the matrix product against torch.matmul.
+against the best of all. `short` searches the same spaces for some seconds. Both tell where the time of each evaluation
+went. `whole` tunes with nothing stated, and times the matrix product against torch.matmul.
 """
 
 import argparse
@@ -30,10 +32,12 @@ from tritonforge.sandbox.workers import task_worker
 from tritonforge.server.results import respond
 from tritonforge.server.services import Services
 from tritonforge.server.settings import Settings
+from tritonforge.server.tools import tune_kernel as tool
 from tritonforge.server.tools.benchmark import benchmark
 from tritonforge.server.tools.benchmark_report import BenchmarkResult
 from tritonforge.server.tools.tune_kernel import tune_kernel
 from tritonforge.server.tuning.bench import Compiler, GpuBench
+from tritonforge.server.tuning.find import prepare, race
 from tritonforge.server.tuning.loop import Tuning
 from tritonforge.server.tuning.report import TuneResult
 
@@ -95,6 +99,44 @@ class Bench:
         if result.kind != "ok":
             self.say(f"{result.kind}: {result.summary[:1500]}")
         return result, elapsed
+
+    async def tuned_with_timeline(self, **given: Any) -> tuple[TuneResult, float, Tuning | None]:
+        """The same, with the search as it ran."""
+        seen: list[Tuning] = []
+        race = tool.race
+
+        async def watched(*its: Any, **named: Any) -> Tuning:
+            seen.append(await race(*its, **named))
+            return seen[-1]
+
+        tool.race = watched
+        try:
+            result, elapsed = await self.tuned(**given)
+        finally:
+            tool.race = race
+        return result, elapsed, seen[-1] if seen else None
+
+    def timeline(self, title: str, tuning: Tuning) -> None:
+        """Where the time of each evaluation went, and of compiling."""
+        named, compiled = tuning.search.space.named, sorted(tuning.compile_s)
+        middle = compiled[len(compiled) // 2] if compiled else math.nan
+        self.say(
+            f"\n{title}: the file as it is ready at {tuning.ready_s or math.nan:.2f} s; {len(compiled)} compilations, "
+            f"{tuning.compilers} at a time, median {middle:.2f} s, longest {max(compiled, default=math.nan):.2f} s"
+        )
+        header = ["variant", "case", "chosen at s", "ready s", "waited s", "race s", "check s", "how it ended"]
+        rows = [
+            [
+                ", ".join(f"{name}={value}" for name, value in named(step.point).items()), step.case,
+                *(f"{each:.2f}" for each in (step.at_s, step.ready_s, step.waited_s, step.race_s, step.check_s)),
+                step.how,
+            ]
+            for step in tuning.timeline
+        ]  # fmt: skip
+        self.table(f"{title}: evaluations", header, rows)
+        self.kept[f"{title} timeline"] = [
+            {**step._asdict(), "point": json.dumps(named(step.point))} for step in tuning.timeline
+        ]
 
     async def timed(self, **given: Any) -> BenchmarkResult:
         await self.services.executor.settle()
@@ -175,7 +217,9 @@ async def tune(bench: Bench) -> None:
         count = max(1, int(SHARE * search.evaluations))
         kernel, task = file_of(stated.name, stated.file), file_of(stated.name, "task")
         given: dict[str, Any] = {"space": stated.space, "cases": [stated.case], "evaluations": count}
-        result, elapsed = await bench.tuned(kernel=kernel, task=task, **given)
+        result, elapsed, tuning = await bench.tuned_with_timeline(kernel=kernel, task=task, **given)
+        if tuning is not None:
+            bench.timeline(stated.name, tuning)
         bench.kept[stated.name] = {
             "exhaustive": {
                 json.dumps(space.named(point)): values[stated.case] for point, values in search.measured_points()
@@ -229,6 +273,32 @@ def _value(search: Search, space: Space, case: str, chosen: dict[str, Any] | Non
     return None
 
 
+async def short(bench: Bench) -> None:
+    """The same spaces in few seconds, as `optimize --agent tune --search-s` has them, by how much is measured."""
+    rows: list[Row] = []
+    for stated in STATED:
+        if stated.name not in bench.kernels:
+            continue
+        kernel, task = file_of(stated.name, stated.file), file_of(stated.name, "task")
+        goal = await bench.services.target(None)
+        for seconds in (4.0, 8.0, 16.0):
+            await bench.services.executor.settle()
+            ground = await prepare(bench.services, kernel, task, goal, space=stated.space, cases=[stated.case])
+            search = ground.search()
+            tuning = await race(bench.services, ground, search, seconds, begin_s=20.0)
+            best = search.choices()[0]
+            rows.append(
+                [
+                    stated.name, f"{seconds:.0f}", f"{search.evaluations} of {search.space.size}",
+                    f"{search.compiled_count}", f"{math.exp(best.value):.3f}", f"{math.exp(search.sure(best)):.3f}",
+                    json.dumps(search.space.named(best.point)), tuning.stopped_because,
+                ]
+            )  # fmt: skip
+            bench.timeline(f"{stated.name} in {seconds:.0f} s", tuning)
+    header = ["kernel", "s", "measured", "compiled", "best, ratio", "at least", "which", "stopped because"]
+    bench.table("Short searches", header, rows)
+
+
 async def whole(bench: Bench) -> None:
     """With nothing stated, within 60 s; then against the reference in the kernel's own precision."""
     rows: list[Row] = []
@@ -261,7 +331,7 @@ async def whole(bench: Bench) -> None:
     bench.table("tune_kernel with nothing stated", header, rows)
 
 
-SECTIONS = {"tune": tune, "whole": whole}
+SECTIONS = {"tune": tune, "short": short, "whole": whole}
 
 
 async def run(sections: Sequence[str], kernels: Sequence[str], out: Path) -> None:

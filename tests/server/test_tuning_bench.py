@@ -95,7 +95,7 @@ async def test_a_clear_loser_takes_fewer(made: Bench) -> None:
     async with both(made, SLOW) as (challenger, champion):
         found = await made.bench.race(challenger, champion)
         assert found.verdict == "not faster"
-        assert made.worker(SLOW).count("visit") <= 6
+        assert made.worker(SLOW).count("visit") <= 10
         assert device_us(champion) is not None
 
 

@@ -185,7 +185,7 @@ async def test_a_fast_and_wrong_variant_is_no_champion(bench: FakeBench) -> None
 
 async def test_a_variant_that_is_far_slower_is_not_raced(bench: FakeBench) -> None:
     def cost(case: str, point: Point) -> float:
-        return 0.0 if point == (1, 1) else math.log(SLOWER + 2)
+        return 0.0 if point == (1, 1) else math.log(SLOWER + 40)
 
     bench.cost = cost
     search = searching()

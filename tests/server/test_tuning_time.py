@@ -32,7 +32,7 @@ class SlowBench(FakeBench):
     """One on which everything takes its time, in seconds."""
 
     compile_s, file_s, variant_s, race_s, check_s = 0.1, 1.0, 1.0, 0.1, 0.2
-    noise = 0.001
+    uneven = 0.0
 
     def __init__(self, cost: Callable[[str, Point], float], **given: Any) -> None:
         super().__init__(given.pop("space", SMALL), cost)
@@ -42,7 +42,8 @@ class SlowBench(FakeBench):
 
     async def compile(self, point: Point | None) -> Mapping[str, Sequence[LaunchFacts]]:
         if point is not None:
-            await anyio.sleep(self.compile_s)
+            # Compilers don't end together.
+            await anyio.sleep(self.compile_s * (1 + self.uneven * len(self.compiled)))
         return await super().compile(point)
 
     @asynccontextmanager
@@ -113,15 +114,18 @@ async def test_a_search_without_a_measurement_does_not_end_because_nothing_bette
 
 
 async def test_few_compiled_in_the_time_are_measured_all_the_same() -> None:
-    bench = SlowBench(plain, compile_s=3.0)
+    bench = SlowBench(plain, compile_s=2.0, uneven=0.1)
     tuning = await tuned(bench, 8.0)
     assert tuning.search.evaluations >= 4
+    # As soon as one has compiled, not after the eighth.
+    assert tuning.timeline[0].at_s < 3.0
 
 
 async def test_with_numbered_evaluations_all_is_compiled_first() -> None:
     compiled: list[int] = []
-    bench = SlowBench(plain, compile_s=1.0)
-    search = Search(SMALL, {"train": 1.0}, H200, 3)
+    space = space_of(knob("A", 1, *(1 << power for power in range(8))), knob("B", 1, 1, 2, 4, 8, 16))
+    bench = SlowBench(plain, space=space, compile_s=0.4)
+    search = Search(space, {"train": 1.0}, H200, 3)
     tuning = Tuning(search, bench, compilers=2)
     race = bench.race
 
@@ -131,7 +135,7 @@ async def test_with_numbered_evaluations_all_is_compiled_first() -> None:
 
     bench.race = counted
     await tuning.run(60.0)
-    assert compiled[0] == SMALL.size - 1
+    assert compiled[0] == space.size - 1
 
 
 async def test_it_tells_where_the_time_of_each_evaluation_went() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.profiling.tuning.landscapes import Landscape, knob, matmul, rough, space_of
 from tritonforge.profiling.tuning.order import FLOOR, Order, place_of
-from tritonforge.profiling.tuning.race import LEAST_LOST, MOST, standing
+from tritonforge.profiling.tuning.race import LEAST, MOST, standing
 from tritonforge.profiling.tuning.space import Knob, Point
 from tritonforge.profiling.tuning.surrogate import Expected, Observed, Surrogate, expected_gain
 
@@ -111,8 +111,19 @@ def race(center: float, spread: float, seed: int) -> tuple[str, int]:
 
 
 def test_a_clear_loser_is_out_at_once() -> None:
-    assert race(-0.4, 0.01, 0) == ("not faster", 1)
-    assert race(-0.05, 0.002, 0) == ("not faster", LEAST_LOST)
+    assert race(-0.4, 0.01, 0) == ("not faster", LEAST)
+    assert race(-0.05, 0.002, 0) == ("not faster", LEAST)
+
+
+@pytest.mark.parametrize("disturbed", [-2.6, 2.6])
+@pytest.mark.parametrize("place", range(4))
+def test_a_block_that_another_process_disturbed_decides_nothing(disturbed: float, place: int) -> None:
+    blocks = [0.05, 0.052, 0.048, 0.05, 0.051, 0.049, 0.05, 0.05]
+    blocks[place] = disturbed
+    standings = [standing(blocks[:count]) for count in range(1, len(blocks) + 1)]
+    assert all(found.verdict != "not faster" for found in standings)
+    assert standings[-1].center == pytest.approx(0.05, abs=0.001)
+    assert standings[-1].verdict == "faster"
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.008])
@@ -124,7 +135,7 @@ def test_a_race_tells_winners_from_equals_and_ends(spread: float) -> None:
     assert max(count for _, count in [*winners, *equals]) <= MOST
 
 
-def test_a_standing_is_the_mean_and_its_error() -> None:
+def test_a_standing_is_the_middle_and_its_error() -> None:
     found = standing([0.1, 0.12, 0.11, 0.11])
     assert found.center == pytest.approx(0.11)
     assert 0.005 < found.error < 0.02

@@ -161,17 +161,21 @@ async def test_the_search_has_the_time_it_is_given_and_no_more_than_most_of_what
     tuned: Tuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[float] = []
+    begin: list[float] = []
     race = tune_agent.race
 
-    async def watched(services: Any, ground: Any, search: Any, budget_s: float) -> Any:
+    async def watched(services: Any, ground: Any, search: Any, budget_s: float, *, begin_s: float) -> Any:
         given.append(budget_s)
-        return await race(services, ground, search, budget_s)
+        begin.append(begin_s)
+        return await race(services, ground, search, budget_s, begin_s=begin_s)
 
     monkeypatch.setattr(tune_agent, "race", watched)
     await tuned.run(search_s=17.0, wall_s=120.0)
     await tuned.run(search_s=1000.0, wall_s=120.0, force=True)
     assert given[0] == 17.0
+    assert begin[0] == tune_agent.BEGIN_S
     assert 0 < given[1] < 120
+    assert begin[1] == 0
 
 
 async def test_it_searches_once_whatever_is_asked_for(tuned: Tuned) -> None:
