@@ -279,9 +279,11 @@ class _CaseCheck:
             self._seen.structured.append(now.round.name)
         found = await self._tasks.judge(call.values, self._key, slot=now.slot)
         if not found.outputs:
+            # Arguments that were changed may be what is meant.
+            changed = [fault.message for fault in value_faults(found) if fault.check == "inputs_changed"]
             raise rejected(
                 "compare",
-                "the reference returned nothing to compare",
+                "; ".join(["the reference returned nothing to compare", *changed]),
                 fix="Return the outputs from reference, or name mutated arguments in IN_PLACE.",
             )
         seen = self._seen

@@ -163,9 +163,10 @@ class TaskSide(TimedSide):
         task = self._slots[slot]
         found: dict[str, Any] = {"outputs": [], "accuracy": [], "changed": [], "broken": []}
         found["outputs"], got = self._judged(task, _part(tree, "outputs"), blobs)
-        if got is None:
+        if got is not None:
+            found["accuracy"] = task.accuracy(got)
+        elif found["outputs"]:
             return found, []
-        found["accuracy"] = task.accuracy(got)
         found["changed"] = self._changed(task, _part(tree, "inputs"), blobs)
         found["broken"] = self._broken(_part(tree, "margins"), blobs, bytes.fromhex(key))
         return found, []

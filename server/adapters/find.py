@@ -1,6 +1,7 @@
 """Which adapter an artefact is for, and what it makes of it."""
 
 import ast
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,7 @@ from ...sandbox.source import read_source
 from .gpu_mode import from_gpu_mode, read_folder
 from .kernel_bench import from_kernel_bench, is_kernel_bench
 from .model import Adapted, Form
-from .pytest_file import from_pytest_file, is_pytest_file
+from .pytest_file import from_pytest_file, imported, is_pytest_file
 from .triton_bench import from_triton_bench, is_triton_bench, performance_file
 
 ALLOWED: Final = (
@@ -68,6 +69,27 @@ def choices(path: str | Path, form: Form | None = None, *, performance: str | Pa
     if not tasks:
         raise rejected("source", f"no task can be made of {path}: {lack}", file=str(path), fix=ALLOWED)
     return tasks
+
+
+def made_of(path: str | Path, *, performance: str | Path | None = None) -> str | None:
+    """SHA-256, in hex, of the files that the tasks of an artefact are made of; None: they can't be read.
+
+    Args:
+        path: see `choices`.
+        performance: see `choices`.
+    """
+    file = Path(path).expanduser()
+    try:
+        if file.is_dir():
+            parts = [f"{name}\n{text}".encode() for name, text in sorted(read_folder(file).items())]
+        else:
+            parts = [file.read_bytes()]
+            beside = imported(file, parts[0].decode("utf-8-sig"))
+            speed = performance if performance is not None else performance_file(file)
+            parts += [Path(other).read_bytes() for other in (speed, beside[0] if beside else None) if other is not None]
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return None
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def _folder(folder: Path, form: Form | None) -> Adapted:

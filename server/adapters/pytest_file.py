@@ -21,7 +21,7 @@ def is_pytest_file(text: str) -> bool:
 
 def from_pytest_file(path: Path, text: str) -> Iterator[Adapted]:
     """Tasks, the likeliest first."""
-    found = _imported(path, text)
+    found = imported(path, text)
     if found is None:
         yield from _of_one_file(path, text)
         return
@@ -38,7 +38,7 @@ def from_pytest_file(path: Path, text: str) -> Iterator[Adapted]:
     )
 
 
-def _imported(path: Path, text: str) -> tuple[Path, str] | None:
+def imported(path: Path, text: str) -> tuple[Path, str] | None:
     """The first file that the test imports from near it and that has a kernel, and its module's name."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.ImportFrom) or node.module is None:

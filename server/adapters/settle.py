@@ -19,6 +19,8 @@ from .model import Adapted
 FOUND: Final = re.compile(r"^# FOUND\n.*?^# END FOUND\n", re.MULTILINE | re.DOTALL)
 """The lines of a task that find its cases whenever it is loaded."""
 WIDTH: Final = 118
+NOT_ITS_DOING: Final = frozenset({Kind.UNAVAILABLE, Kind.CANCELLED})
+"""Ends that say nothing of an artefact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ async def settle(services: Services, tasks: Sequence[Adapted], *, target: str | 
         try:
             found = await _settled(services, adapted, target)
         except Stopped as stopped:
-            if stopped.kind is Kind.UNAVAILABLE:
+            if stopped.kind in NOT_ITS_DOING:
                 raise
             first = first or stopped
             continue
@@ -101,10 +103,10 @@ async def _settled(services: Services, adapted: Adapted, target: str | None) -> 
                     if kernels is None:
                         facts = target_facts(await services.target(target))
                         kernels = await stack.enter_async_context(capture_worker(services.executor, target=facts))
-                        await kernels.load(Source(adapted.kernel, "kernel.py", _origin(adapted)), task)
+                        await kernels.load(Source(adapted.kernel, "kernel.py", origin(adapted)), task)
                     await _compile(kernels, task, values)
                 except Stopped as stopped:
-                    if stopped.kind is Kind.UNAVAILABLE:
+                    if stopped.kind in NOT_ITS_DOING:
                         raise
                     found[name] = f"{stopped.kind}: {' '.join(stopped.problem.message.split())[:160]}"
                     last = stopped
@@ -127,7 +129,8 @@ async def _compile(kernels: KernelWorker, task: Task, values: Values) -> None:
         raise rejected("capture", f"the entry {task.entry} launches no Triton kernel")
 
 
-def _origin(adapted: Adapted) -> str:
+def origin(adapted: Adapted) -> str:
+    """The folder that an artefact's own imports come from."""
     folder = adapted.path if adapted.path.is_dir() else adapted.path.parent
     return str(folder.resolve())
 

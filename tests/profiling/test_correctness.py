@@ -360,6 +360,29 @@ async def test_an_output_in_an_input_is_wrong_unless_the_references_is():
     assert (await check(task, kernel, in_place=["x"])).kind is Kind.OK
 
 
+async def test_where_the_baseline_is_the_reference_its_own_call_tells_whether_outputs_lie_in_inputs():
+    baseline, kernel, task = FakeKernel(), FakeKernel(), FakeTask()
+    kernel.change = changing(outputs_at=[(10, 20)])
+    # Its results come as copies, which lie in nothing, whatever the task's worker takes them for.
+    task.aliased = [True]
+    assert (await check(task, kernel, reference=baseline)).check == "aliased"
+    task.aliased = [False]
+    baseline.change = changing(outputs_at=[(10, 20)])
+    assert (await check(task, kernel, Plan(structured=False), reference=baseline)).kind is Kind.OK
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"), [([], ""), (["input out"], "; the call changed its inputs: input out (1 elements)")]
+)
+async def test_where_nothing_is_returned_it_tells_what_was_changed(changed: list[str], told: str):
+    task = FakeTask([])
+    task.found = {"changed": [Difference(where=where, elements=1) for where in changed]}
+    with pytest.raises(Stopped) as stopped:
+        await check(task)
+    assert stopped.value.kind is Kind.REJECTED
+    assert stopped.value.problem.message == f"the reference returned nothing to compare{told}"
+
+
 async def test_an_output_where_an_earlier_one_lives_is_wrong():
     kernel = FakeKernel()
     kernel.change = changing(outputs_at=[(1000, 1100)])

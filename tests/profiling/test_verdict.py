@@ -7,6 +7,7 @@ import pytest
 from tritonforge.profiling import verdict
 from tritonforge.profiling.verdict import (
     Fault,
+    aliased_of,
     call_faults,
     is_decoy,
     missing_kernel,
@@ -277,6 +278,11 @@ def test_an_output_may_be_aliased_where_the_references_is():
     aliased = facts(outputs_at=[(300, 400), (350, 360)])
     assert call_faults(aliased, None, [True, True], in_place=False) == []
     assert only(call_faults(aliased, None, [True], in_place=False)).message.startswith("output 1 shares")
+
+
+def test_which_outputs_lie_in_inputs_is_seen_from_the_places_of_a_call():
+    assert aliased_of(facts(outputs_at=[(0, 50), (399, 500), (350, 360), (400, 500)])) == [False, True, True, False]
+    assert aliased_of(facts(outputs_at=[])) == []
 
 
 def test_an_output_in_the_place_of_an_earlier_one_is_reused_memory():

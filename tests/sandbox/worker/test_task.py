@@ -116,6 +116,16 @@ def test_an_argument_in_place_that_does_not_exist_is_refused(loaded, refused):
     assert refused(task.expect, "task") == "IN_PLACE names ['output']; the arguments are ['x']"
 
 
+def test_outputs_in_place_that_nothing_names_are_refused(loaded, refused):
+    task = loaded(IN_PLACE=("x",))
+    (x,) = task.make_inputs("train", 0)
+    message = refused(lambda: task.changed((x + 1,)), "task")
+    assert message.endswith("or add PARAMETERS = ('x', 'out'), the entry's in order")
+    named = loaded(make_inputs=lambda rows, device: {"x": torch.zeros(2)}, IN_PLACE=("x",))
+    made = named.make_inputs("train", 0)
+    assert named.changed({"x": made["x"] + 1}) == []
+
+
 def test_the_outputs_of_another_program_may_be_the_expected_ones(loaded):
     task = loaded()
     task.expect_from((torch.ones(2),))

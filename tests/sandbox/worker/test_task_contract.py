@@ -127,6 +127,8 @@ def test_a_full_task_is_described(contract):
         ({"IN_PLACE": (1,)}, "IN_PLACE must be a tuple of argument names"),
         ({"IN_PLACE": 5}, "IN_PLACE must be a tuple of argument names"),
         ({"IN_PLACE": None}, "IN_PLACE must be a tuple of argument names"),
+        ({"PARAMETERS": "x"}, "PARAMETERS must be the names of the entry's parameters in order; it is 'x'"),
+        ({"PARAMETERS": (1,)}, "PARAMETERS must be the names of the entry's parameters in order; it is (1,)"),
         ({"reference": None}, "reference must be a function; it is a NoneType"),
         ({"work": {"bytes": 1}}, "work must be a function; it is a dict"),
         ({"reduction": 5}, "reduction must be a function; it is a int"),

@@ -125,6 +125,20 @@ def test_arguments_of_a_builtin_reference_go_by_position(loaded):
     assert [record["where"] for record in task.changed((x + 1,))] == ["input[0]"]
 
 
+def test_where_there_is_no_reference_the_task_names_its_arguments(loaded):
+    made = (torch.zeros(2), torch.zeros(2))
+    task = loaded(make_inputs=lambda rows, device: made, PARAMETERS=("x", "out"), IN_PLACE=("out",))
+    x, out = task.make_inputs("train", 0)
+    assert task.changed((x, out + 1)) == []
+    assert [record["where"] for record in task.changed((x + 1, out))] == ["input x"]
+
+
+def test_a_reference_knows_the_names_better(loaded):
+    task = loaded(reference=lambda x: x, PARAMETERS=("other",))
+    (x,) = task.make_inputs("train", 0)
+    assert [record["where"] for record in task.changed((x + 1,))] == ["input x"]
+
+
 def test_an_argument_in_place_may_change_but_not_the_memory_between_its_elements(arguments, values):
     task, made = arguments("strided", in_place=("x",))
     after = values.copy(made)

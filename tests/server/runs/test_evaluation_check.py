@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.outcome import Kind
+from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.server.runs import evaluation_check
 from tritonforge.server.runs.evaluation_check import hidden_problem, passed
+from tritonforge.server.runs.evaluation_compile import Judged
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,50 @@ async def test_given_cases_that_the_interpreter_can_not_run_are_told_as_such(
     kept, dropped = await passed(services, given["derived"], judged, nothing, nothing)
     assert list(kept) == ["b"]
     assert ("without a GPU" in dropped["a"]) is not on_gpu
+
+
+class Checks:
+    """A made-up check of hidden cases: those that are given end otherwise than right."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: dict[str, Kind]) -> None:
+        self.failing = failing
+        self.groups: list[list[str]] = []
+        monkeypatch.setattr(evaluation_check, "check", self.check)
+        monkeypatch.setattr(evaluation_check, "task_of", lambda task, cases, own: list(cases))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+    async def check(self, services: Any, judged: Any, *more: Any) -> Any:
+        self.groups.append(judged.task)
+        cases: list[Any] = []
+        for name in judged.task:
+            kind = self.failing.get(name, Kind.OK)
+            if kind is not Kind.OK and kind is not Kind.WRONG:
+                raise Stopped(kind, Problem(stage="run", message="it broke"))
+            cases.append(SimpleNamespace(kind=kind))
+        return SimpleNamespace(cases=cases, cases_omitted=0)
+
+    async def passed(self, *names: str) -> tuple[list[str], dict[str, str]]:
+        async def has_gpu() -> bool:
+            return True
+
+        services: Any = SimpleNamespace(has_gpu=has_gpu)
+        frozen: Any = SimpleNamespace(hidden_from="derived")
+        nothing: Any = None
+        judged = Judged(nothing, nothing, {name: {} for name in names}, own=False)
+        kept, why = await passed(services, frozen, judged, nothing, nothing)
+        return list(kept), why
+
+
+@pytest.mark.anyio
+async def test_hidden_cases_that_are_all_right_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = Checks(monkeypatch, {})
+    assert await checks.passed("a", "b", "c") == (["a", "b", "c"], {})
+    assert checks.groups == [["a", "b", "c"]]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [Kind.WRONG, Kind.RUNTIME_ERROR])
+async def test_where_one_fails_each_is_checked_alone(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    checks = Checks(monkeypatch, {"b": kind})
+    kept, why = await checks.passed("a", "b", "c")
+    assert (kept, why) == (["a", "c"], {"b": f"the baseline itself ends in {kind} there"})
+    assert checks.groups == [["a", "b", "c"], ["a"], ["b"], ["c"]]

@@ -1,0 +1,1 @@
+"""Many kernels optimized one after the other, and what became of them."""
