@@ -1,10 +1,12 @@
-"""Whether replayed calls can stand for ordinary ones."""
+"""Whether replayed calls can stand for ordinary ones, and timed ones for those that were checked."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from ..profiling.statistics import interquartile_mean, median
 from ..profiling.times import Side
+from ..sandbox.errors import Stopped
+from ..sandbox.outcome import Kind, Problem
 from ..sandbox.replay_plan import Recorded
 
 AGREEMENT: Final = 0.03
@@ -43,3 +45,17 @@ def disagreement(ordinary: Sequence[Side], replayed: Sequence[Side]) -> tuple[st
         elif call_us > replayed_us + slack_us:
             reason = reason or f"{apart}{replayed_us:.2f} us"
     return reason, None if reason is not None else doubt
+
+
+def wrong_while_timed(message: str) -> Stopped:
+    """The failure of a kernel whose results were right before it was timed."""
+    return Stopped(
+        Kind.WRONG,
+        Problem(
+            stage="compare",
+            message=f"a timed call's results are wrong, though they were right before: {message}",
+            likely_cause="Results of an earlier call, or of other inputs: the kernel keeps something between calls, "
+            "does not do its work in each, or has a race.",
+            likely_fix="Do the whole work in every call; run_correctness with sanitize=true looks for races.",
+        ),
+    )

@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 import anyio
 
 from ..profiling.audit import blaming_baseline
-from ..profiling.comparison import PairBlock
+from ..profiling.comparison import PairBlock, compare
 from ..profiling.deciding import blocks_to_decide
-from ..profiling.times import Side, launch_bound
+from ..profiling.times import Side, call_pairs, launch_bound
 from ..profiling.timing import FULL, Interleaving, Plan, first_calls, lay_out, together, until
 from ..profiling.verdict import value_faults
 from ..sandbox.conditions import Conditions
 from ..sandbox.errors import Stopped
 from ..sandbox.executors.base import Executor
-from ..sandbox.outcome import Kind, Problem
+from ..sandbox.outcome import Kind
 from ..sandbox.protocol import SharedBlob
 from ..sandbox.replay_plan import Recorded
 from ..sandbox.replies import Values
@@ -28,7 +28,7 @@ from ..sandbox.task import Task
 from ..sandbox.timed import TimedWorker
 from ..sandbox.timing_facts import FirstCall, GraphFloor, Tuned
 from ..sandbox.workers import KernelWorker, ReplayWorker, TaskWorker, gpu_worker, replay_worker, task_worker
-from .agreement import disagreement, ratio_of, why_not
+from .agreement import disagreement, ratio_of, why_not, wrong_while_timed
 from .timed_result import Against, Reference, Started, TimedCase, dtypes_of
 
 SLOW_START_S: Final = 10.0
@@ -182,11 +182,13 @@ class CaseTimer:
             await until(first, lambda: first.blocks >= self._plan.alone_blocks, deadline)
         timings = [first, *again.made]
 
-        await Interleaving([*ordinary, *others], calls, self._plan).call_times(
-            max(first.second_call_us for first in firsts)
-        )
+        slowest_us = max(first.second_call_us for first in firsts)
+        await Interleaving([*ordinary, *others], calls, self._plan).call_times(slowest_us)
         for side, its in zip(used, ordinary, strict=True):
             side.times.call_us, side.times.call_wall_us = its.times.call_us, its.times.call_wall_us
+        further_calls: list[list[PairBlock]] = []
+        if groups and compare(groups).comparison != "slower":
+            further_calls = await self._calls_again(again, slowest_us)
         candidate = used[0].times
         blobs = started.inputs.blobs
         graph = await self._graph() if replayed and launch_bound(candidate) else None
@@ -213,6 +215,7 @@ class CaseTimer:
             against=[entry for entry, _, _ in against],
             conditions=[seen for timing in timings for seen in timing.conditions],
             further=[[side.times for side in timing.sides] for timing in again.made],
+            further_calls=further_calls,
         )
 
     def end(self) -> None:
@@ -359,6 +362,19 @@ class CaseTimer:
         again.made.append(found)
         return found
 
+    async def _calls_again(self, again: "_Again", slowest_us: float) -> list[list[PairBlock]]:
+        """Whole calls of another pair of processes, where those of the first tell of a loss that the device does not: a
+        process that shares its core with something else is slower for as long as it lives."""
+        if compare([call_pairs(*(side.times for side in again.started.sides))]).ratio_high >= 1:
+            return []
+        made = again.made[0] if again.recorded is None and again.made else None
+        pair = made or await self._another_pair(again._replace(recorded=None, made=[]), 1)
+        if pair is None:
+            return []
+        sides = pair.sides[:2]
+        await Interleaving(sides, again.calls, self._plan).call_times(slowest_us)
+        return [call_pairs(*(side.times for side in sides))]
+
     async def _ordinary(self, started: Started, pair: int) -> list[Side]:
         """Another pair of processes that load the kernel files."""
         count = len(self._kernels)
@@ -380,13 +396,4 @@ class CaseTimer:
         exact, self._exact_checks = self._spec.has_reference and self._exact_checks > 0, self._exact_checks - 1
         faults = value_faults(await self._tasks.judge_outputs(returned, slot=1, exact=exact))
         if faults:
-            raise Stopped(
-                Kind.WRONG,
-                Problem(
-                    stage="compare",
-                    message=f"a timed call's results are wrong, though they were right before: {faults[0].message}",
-                    likely_cause="Results of an earlier call, or of other inputs: the kernel keeps something between "
-                    "calls, does not do its work in each, or has a race.",
-                    likely_fix="Do the whole work in every call; run_correctness with sanitize=true looks for races.",
-                ),
-            )
+            raise wrong_while_timed(faults[0].message)

@@ -55,6 +55,8 @@ class TimedCase:
     """Time of an ordinary call over that of a replayed one, of the candidate."""
     further: list[list[Times]] = field(default_factory=list[list[Times]])
     """Candidate and baseline in the pairs of processes beside the first."""
+    further_calls: list[list[PairBlock]] = field(default_factory=list[list[PairBlock]])
+    """Whole calls of candidate and baseline in another pair of processes, where those of the first told of a loss."""
     graph: GraphFloor | None = None
     """Of a launch-bound entry whose launches can be replayed: a graph of these."""
     against: list[Against] = field(default_factory=list[Against])

@@ -154,7 +154,7 @@ def case_times(timed: TimedCase, light: SpeedOfLight | None) -> tuple[CaseTimes,
         comparison = comparison.model_copy(update={"comparison": "ambiguous"})
     fields: dict[str, Any] = {}
     if comparison is not None and baseline is not None:
-        whole = None if call_doubt(times, baseline) else compare([call_pairs(times, baseline)])
+        whole = None if call_doubt(times, baseline) else compare([call_pairs(times, baseline), *timed.further_calls])
         fields = {
             "baseline_kernel_us": median(baseline.kernel_us()),
             "baseline_device_us": median(baseline.device_us()),

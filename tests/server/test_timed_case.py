@@ -11,6 +11,7 @@ from tests.server.fake_timing import FakeReplayer, World, one, timing
 from tritonforge.profiling.comparison import LOOKS, compare
 from tritonforge.profiling.deciding import PAIR_BLOCKS, PAIR_ENDS
 from tritonforge.profiling.statistics import median
+from tritonforge.profiling.times import call_pairs
 from tritonforge.profiling.timing import FULL
 from tritonforge.sandbox.conditions import Conditions
 from tritonforge.server.timed_result import TimedCase
@@ -54,6 +55,31 @@ async def test_whole_calls_are_always_the_entrys_own(world: World) -> None:
     assert {us for block in timed.candidate.call_us for us in block} == {133.0}
     assert {us for block in timed.baseline.call_us for us in block} == {133.0}
     assert all(process.count("call_times") == 0 for process in found.executor.of("replay"))
+
+
+async def test_whole_calls_that_tell_of_a_loss_are_timed_in_other_processes_too(world: World) -> None:
+    slow: list[FakeTimed] = []
+
+    def first_candidate_is_slow(process: FakeTimed) -> None:
+        if process.name == "candidate" and not slow:
+            slow.append(process)
+            process.call_us = lambda: 150.0
+
+    world.changed = first_candidate_is_slow
+    timed, found = await one(world)
+    assert timed.baseline is not None
+    alone = compare([call_pairs(timed.candidate, timed.baseline)])
+    assert alone.ratio_high < 0.9
+    assert found.started()["cuda"] == 4
+    (again,) = timed.further_calls
+    both = compare([call_pairs(timed.candidate, timed.baseline), again])
+    assert both.ratio_high > 1
+
+
+async def test_whole_calls_without_a_loss_are_timed_once(world: World) -> None:
+    timed, found = await one(world)
+    assert timed.further_calls == []
+    assert found.started()["cuda"] == 2
 
 
 @pytest.mark.parametrize(("name", "told"), [("candidate", "the kernel"), ("baseline", "the baseline")])
