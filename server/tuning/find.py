@@ -21,6 +21,8 @@ from .report import winners
 
 COMPILERS: Final = 8
 """At most; half of the machine's cores."""
+CASE_LOSS: Final = 0.01
+"""log(time / baseline time) of a case, as `Limits.case_regression_pct` of a run."""
 
 Given = Mapping[str, Sequence[int | bool]]
 
@@ -126,16 +128,25 @@ async def race(services: Services, ground: Ground, search: Search, budget_s: flo
 
 
 def offers(search: Search, kernel: str) -> Iterator[Offer]:
-    """The finalists of a search, the best first; an autotuner's list gets the winners of single cases, too, and none is
-    offered that has the same ones."""
+    """The finalists of a search, the best first, those that lose in no case before those that do; an autotuner's list
+    gets the winners of single cases, too, and none is offered that has the same ones."""
     known: set[frozenset[Point]] = set()
-    for choice in search.worth_offering():
+    found = list(search.worth_offering())
+    if not search.space.listings:
+        found.sort(key=lambda choice: _loses(search, choice.point))
+    for choice in found:
         others = winners(search, choice.point)[:FINALISTS] if search.space.listings else []
         points = frozenset([choice.point, *others])
         text = variant(kernel, search.space, choice.point, *others)
         if text is not None and points not in known:
             known.add(points)
             yield Offer(choice.point, choice.value, text)
+
+
+def _loses(search: Search, point: Point) -> bool:
+    """Whether a point is slower in a case than who judges it lets pass."""
+    values = [search.value(case, point) for case in search.shares]
+    return any(value is not None and value < -CASE_LOSS for value in values)
 
 
 def compilers() -> int:

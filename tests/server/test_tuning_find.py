@@ -43,6 +43,12 @@ def test_finalists_come_best_first_and_none_that_is_hardly_faster() -> None:
     assert strategy(search, (512, 4)) == "tune: BLOCK 1024 -> 512 (search: 4 of 45 points measured)"
 
 
+def test_who_loses_in_a_case_comes_behind_who_loses_in_none() -> None:
+    values = {(512, 4): {"a": 7.8, "b": 0.83}, (2048, 8): {"a": 1.3, "b": 1.2}, (256, 4): {"a": 1.5, "b": 0.995}}
+    found = [offer.point for offer in offers(searched(PLAIN, values), PLAIN)]
+    assert found == [(2048, 8), (256, 4), (512, 4)]
+
+
 def test_a_list_gets_the_winners_of_single_cases_too() -> None:
     search = searched(LISTED, {(512, 4): {"a": 1.2, "b": 1.2}, (64, 2): {"a": 1.4, "b": 0.7}})
     first, *more = offers(search, LISTED)
