@@ -92,7 +92,8 @@ def test_a_parent_that_it_was_not_measured_beside_is_compared_by_the_baseline() 
 
 def profiled(kernel: str, us: float | None) -> dict[str, Any]:
     fields: dict[str, Any] = dict.fromkeys(LaunchProfile.model_fields)
-    known = {"kernel": kernel, "duration_us": us, "pipes": (), "occupancy_limits": {}, "stalls": (), "absent": {}}
+    known: dict[str, Any] = {"kernel": kernel, "duration_us": us, "pipes": (), "occupancy_limits": {}}
+    known |= {"stalls": (), "absent": {}}
     return {**fields, **known}
 
 
