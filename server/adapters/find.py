@@ -46,9 +46,10 @@ def choices(path: str | Path, form: Form | None = None, *, performance: str | Pa
     source = read_source(str(path), "artefact")
     try:
         ast.parse(source.text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        raise rejected("source", f"{path} is not valid Python: {error}{line}", file=str(path), fix=ALLOWED) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = f"{error.msg} (line {error.lineno})" if isinstance(error, SyntaxError) else str(error)
+        why = why or "it is nested too deeply"
+        raise rejected("source", f"{path} is not valid Python: {why}", file=str(path), fix=ALLOWED) from None
     text = source.text
     found = form or _form_of(text)
     match found:
@@ -80,6 +81,8 @@ def made_of(path: str | Path, *, performance: str | Path | None = None) -> str |
     """
     file = Path(path).expanduser()
     try:
+        if not file.is_dir() and not file.is_file():
+            return None
         if file.is_dir():
             parts = [f"{name}\n{text}".encode() for name, text in sorted(read_folder(file).items())]
         else:
@@ -87,7 +90,7 @@ def made_of(path: str | Path, *, performance: str | Path | None = None) -> str |
             beside = imported(file, parts[0].decode("utf-8-sig"))
             speed = performance if performance is not None else performance_file(file)
             parts += [Path(other).read_bytes() for other in (speed, beside[0] if beside else None) if other is not None]
-    except (OSError, ValueError, SyntaxError, RecursionError):
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 

@@ -33,6 +33,7 @@ async def adapted(services: Services, folder: CampaignFolder, plan: Plan, entry:
     """
     before, on_gpu = folder.adaptation(entry.name), await services.has_gpu()
     speed = _performance(plan, entry)
+    # It never raises: a fault of one artefact must not cost the others.
     digest = await anyio.to_thread.run_sync(lambda: made_of(entry.path, performance=speed))
     if before is not None and (before.on_gpu or not on_gpu) and digest in (before.made_of, None):
         return before

@@ -49,7 +49,7 @@ def run_campaign(settings: Settings, given: argparse.Namespace, *, say: Says, te
             return _reported(folder, _frozen(folder), as_json=given.json, say=say)
         plan = plan_of(given)
         folder = CampaignFolder(_out(given))
-        gpus = [] if given.tasks_only else devices(given.gpus)
+        gpus = devices(given.gpus)
         _require_outcomes(given.again)
         found = entries(plan.folder, subset=plan.subset, seed=plan.seed, only=plan.only)
         # In no order: whatever is through at some time is a fair sample of all.

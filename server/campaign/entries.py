@@ -33,8 +33,12 @@ def entries(folder: Path, *, subset: int | None = None, seed: int = 0, only: Seq
     """
     if not folder.is_dir():
         raise rejected("campaign", f"there is no folder {folder}", fix="Name a folder of kernels.")
-    found = sorted({file.parent for file in folder.rglob("task.yml")})
-    found = found or sorted(file for file in folder.glob("*.py") if file.name != "__init__.py")
+    try:
+        found = _found(folder)
+    except OSError as error:
+        raise rejected(
+            "campaign", f"{folder} can't be read: {error.strerror or error}", fix="Name a folder of kernels."
+        ) from None
     if not found:
         raise rejected(
             "campaign",
@@ -58,13 +62,29 @@ def entries(folder: Path, *, subset: int | None = None, seed: int = 0, only: Seq
     return [Entry(name=name, path=named[name], lines=_lines(named[name])) for name in chosen]
 
 
+def _found(folder: Path) -> list[Path]:
+    """Artefacts: what is hidden, and what is no regular file, is none.
+
+    Raises:
+        OSError: a folder can't be read.
+    """
+    tasks = [file.relative_to(folder) for file in folder.rglob("task.yml") if file.is_file()]
+    folders = {folder / file.parent for file in tasks if not any(part.startswith(".") for part in file.parts)}
+    files = [file for file in folder.glob("[!.]*.py") if file.is_file() and file.name != "__init__.py"]
+    # The names of all of them are names of folders, below the one of the campaign.
+    return sorted(each for each in folders or files if not each.name.startswith("."))
+
+
 def _lines(path: Path) -> int:
     """Of the kernel's source: lines with code on them."""
     files = [path] if path.is_file() else [path / "submission.py", path / "reference.py"]
     file = next((each for each in files if each.is_file()), None)
     if file is None:
         return 0
-    text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
     separator = SEPARATOR.search(text)
     return code_lines(text if separator is None else text[: separator.start()])
 

@@ -114,6 +114,9 @@ async def worked(
             except Stopped as other:
                 if other.kind in NOT_ITS_DOING:
                     raise
+        if bench.gpu is None:
+            # What the interpreter says of a baseline is no verdict on it.
+            return finished(outcome="untimed", why=f"this machine has no GPU; in the interpreter: {why}")
         return finished(outcome="baseline_failed", why=why, failure_kind=kind.value)
 
     try:

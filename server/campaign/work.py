@@ -11,8 +11,8 @@ from .folder import Adaptation, CampaignFolder, Frozen, is_through
 from .kernel import Bench, worked
 from .model import Entry, KernelRecord
 
-AHEAD: Final = 2
-"""So many kernels more than are measured have their tasks made, which hardly needs the GPU."""
+PREPARING: Final = 4
+"""Kernels whose tasks are made at a time."""
 Tells = Callable[[Event], None]
 Adapts = Callable[[Entry], Awaitable[Adaptation | KernelRecord]]
 
@@ -30,8 +30,7 @@ class Work:
             tell: takes events.
         """
         self.folder, self.plan, self.bench, self.adapt, self.tell = folder, frozen.plan, bench, adapt, tell
-        self._left = iter(frozen.entries)
-        self._turns = anyio.Semaphore(frozen.plan.at_once)
+        self._entries = frozen.entries
         self._failure: Stopped | None = None
 
     async def run(self) -> None:
@@ -40,41 +39,62 @@ class Work:
         Raises:
             Stopped: ``unavailable`` or ``cancelled``: the next kernel would fare no better.
         """
+        # Making tasks keeps the host busy, which whole calls that are timed meanwhile would feel: first of all, then.
+        await self._all(self._prepare, PREPARING)
+        if self.bench is not None:
+            await self._all(self._work, self.plan.at_once)
+
+    async def _all(self, do: Callable[[Entry], Awaitable[None]], lanes: int) -> None:
+        """Do something with each kernel that nobody else has, several at a time.
+
+        Raises:
+            Stopped: see `run`.
+        """
+        left = iter(self._entries)
+        if any(self.folder.begun(entry.name).deaths for entry in self._entries if self._is_open(entry.name)):
+            # A process has died: one at a time, it shows whose doing that was.
+            lanes = 1
+
+        async def lane(scope: anyio.CancelScope) -> None:
+            try:
+                for entry in left:
+                    if not self._is_open(entry.name):
+                        continue
+                    with self.folder.claimed(entry.name) as ours:
+                        # Another process may have finished it in between.
+                        if ours and self._is_open(entry.name):
+                            await do(entry)
+            except Stopped as stopped:
+                self._failure = self._failure or stopped
+                scope.cancel()
+
         async with anyio.create_task_group() as group:
-            for _ in range(self.plan.at_once + AHEAD):
-                group.start_soon(self._lane, group.cancel_scope)
+            for _ in range(lanes):
+                group.start_soon(lane, group.cancel_scope)
         if self._failure is not None:
             raise self._failure
 
-    async def _lane(self, scope: anyio.CancelScope) -> None:
-        try:
-            for entry in self._left:
-                if not self._is_open(entry.name):
-                    continue
-                with self.folder.claimed(entry.name) as ours:
-                    # Another process may have finished it in between.
-                    if ours and self._is_open(entry.name):
-                        await self._one(entry)
-        except Stopped as stopped:
-            self._failure = self._failure or stopped
-            scope.cancel()
-
-    async def _one(self, entry: Entry) -> None:
+    async def _prepare(self, entry: Entry) -> None:
         self.tell(Preparing(name=entry.name))
         made = await self.adapt(entry)
         if isinstance(made, KernelRecord):
             self._finish(made)
-            return
-        self.tell(Prepared(name=entry.name, cases=made.cases))
-        if self.bench is None:
-            return
-        async with self._turns:
-            self.tell(Started(name=entry.name))
+        else:
+            self.tell(Prepared(name=entry.name, cases=made.cases))
 
-            def stage(words: str) -> None:
-                self.tell(Staged(name=entry.name, stage=words))
+    async def _work(self, entry: Entry) -> None:
+        assert self.bench is not None
+        # It is there, unless the artefact has changed since.
+        made = await self.adapt(entry)
+        if isinstance(made, KernelRecord):
+            self._finish(made)
+            return
+        self.tell(Started(name=entry.name))
 
-            self._finish(await worked(self.bench, self.folder, self.plan, entry, made, stage))
+        def stage(words: str) -> None:
+            self.tell(Staged(name=entry.name, stage=words))
+
+        self._finish(await worked(self.bench, self.folder, self.plan, entry, made, stage))
 
     def _is_open(self, name: str) -> bool:
         before = self.folder.record(name)

@@ -1,5 +1,6 @@
 """Which adapter a path is for, what is said where there is none, and the command."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.server.adapters.files import LINE, SCALE, bench_file
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.outcome import Kind
-from tritonforge.server.adapters.find import adapt, choices
+from tritonforge.server.adapters.find import adapt, choices, made_of
 from tritonforge.server.adapters.model import Form
 from tritonforge.server.adapters.settle import settle
 from tritonforge.server.cli import run
@@ -78,3 +79,16 @@ def test_the_command_writes_both_files_once_and_says_what_it_assumed(
     assert run(words) == 2
     assert "--force" in capsys.readouterr().err
     assert run(["adapt", str(tmp_path / "none.py")]) == 2
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused_and_has_no_hash(tmp_path: Path) -> None:
+    file = tmp_path / "deep.py"
+    file.write_text("x = " + "-" * 200_000 + "1\n")
+    with pytest.raises(Stopped, match=r"is not valid Python: .*(nested|recursion)"):
+        choices(file)
+    assert made_of(file) is None
+
+
+def test_a_pipe_has_no_hash(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    assert made_of(tmp_path / "pipe.py") is None

@@ -1,5 +1,6 @@
 """Which artefacts a folder has, and which of them are chosen."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,26 @@ def test_only_those_that_are_named(tmp_path: Path) -> None:
     assert problem.message == f"{tmp_path} has no softmax"
     assert problem.likely_fix is not None
     assert problem.likely_fix.endswith("k07 and 4 more.")
+
+
+def test_only_regular_files_whose_names_are_safe_are_artefacts(tmp_path: Path) -> None:
+    for name in ("good.py", ".hidden.py", "..py", "...py", "__init__.py", ".git/task.yml"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(KERNEL)
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "gone.py").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert [entry.name for entry in entries(tmp_path)] == ["good"]
+
+
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rglob", refuse)
+    with pytest.raises(Stopped, match="can't be read: Permission denied"):
+        entries(tmp_path)
 
 
 @pytest.mark.parametrize(("made", "told"), [(False, "there is no folder"), (True, "has neither Python files nor")])

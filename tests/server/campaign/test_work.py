@@ -11,9 +11,9 @@ from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.outcome import Kind, Problem
 from tritonforge.server.campaign import work as module
 from tritonforge.server.campaign.events import Event, Finished
-from tritonforge.server.campaign.folder import Adaptation, CampaignFolder, Frozen
+from tritonforge.server.campaign.folder import Adaptation, Begun, CampaignFolder, Frozen
 from tritonforge.server.campaign.model import Entry, KernelRecord, Plan
-from tritonforge.server.campaign.work import AHEAD, Work
+from tritonforge.server.campaign.work import PREPARING, Work
 
 pytestmark = pytest.mark.anyio
 
@@ -94,17 +94,39 @@ async def test_no_more_are_worked_on_at_a_time_than_the_plan_says(share: Share, 
     assert share.most == at_once
 
 
-async def test_tasks_are_made_ahead_but_not_all_at_once(share: Share) -> None:
-    seen = list[int]()
-    waits = share.adapt
+def counting(share: Share) -> list[int]:
+    """How many tasks are made at a time, whenever one more is; none while a kernel is worked on."""
+    seen, now, waits = list[int](), 0, share.adapt
 
     async def adapt(entry: Entry) -> Adaptation | KernelRecord:
-        seen.append(len(share.adapted) - len(share.worked))
+        nonlocal now
+        now += 1
+        if len(share.adapted) < len(NAMES):
+            assert share.worked == []
+            seen.append(now)
+        await anyio.lowlevel.checkpoint()
+        now -= 1
         return await waits(entry)
 
     share.adapt = adapt  # pyright: ignore[reportAttributeAccessIssue]
+    return seen
+
+
+async def test_all_tasks_are_made_before_anything_is_worked_on(share: Share) -> None:
+    seen = counting(share)
     await share.run()
-    assert 1 <= max(seen) <= AHEAD + 1
+    assert len(seen) >= len(NAMES)
+    assert max(seen) == PREPARING
+    assert sorted(share.worked) == list(NAMES)
+
+
+async def test_after_a_death_there_is_one_suspect_at_a_time(share: Share) -> None:
+    share.folder.begin("c", Begun(deaths=1))
+    seen = counting(share)
+    await share.run(at_once=3)
+    assert max(seen) == 1
+    assert share.most == 1
+    assert sorted(share.worked) == list(NAMES)
 
 
 async def test_tasks_alone_are_made_without_a_bench(share: Share) -> None:
