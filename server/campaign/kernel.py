@@ -238,7 +238,12 @@ def _facts(run: Run, attempts: list[Attempt]) -> dict[str, Any]:
     winner = next((attempt for attempt in candidates if attempt.number == run.incumbent), None)
     beside = winner.evidence.timing(BASELINE) if winner is not None and winner.evidence is not None else None
     verified = run.verified
+    best = max(candidates, key=_device_ratio, default=None)
+    refused = None if best is None or best.accepted or best.verdict is None else line(best.verdict.reasons[0])
+    has_gain = best is not None and _device_ratio(best) > 0
     return {
+        "device_gain": _gain(_beside_baseline(best)) if best is not None and has_gain else None,
+        "device_gain_refused": refused if has_gain else None,
         "run_id": run.frozen.run_id,
         "baseline": [
             CaseTime(case=each.case, device_us=each.device_us, speed_of_light_pct=each.speed_of_light_pct)
@@ -250,6 +255,17 @@ def _facts(run: Run, attempts: list[Attempt]) -> dict[str, Any]:
         "attempts": len(candidates),
         "attempt_kinds": dict(sorted(kinds.items())),
     }
+
+
+def _beside_baseline(attempt: Attempt) -> Timing | None:
+    return None if attempt.evidence is None else attempt.evidence.timing(BASELINE)
+
+
+def _device_ratio(attempt: Attempt) -> float:
+    """The baseline's time on the device over a right candidate's; 0 of one that is wrong, or was not timed."""
+    timing = _beside_baseline(attempt)
+    is_right = attempt.evidence is not None and attempt.evidence.kind is Kind.OK
+    return timing.ratio if timing is not None and is_right else 0.0
 
 
 def _gain(timing: Timing | None) -> Gain | None:

@@ -113,6 +113,11 @@ class KernelRecord(Wire):
     """Of the winner, as it was measured when it was accepted."""
     verified: Gain | None = None
     """The same once more at the end, with fresh inputs."""
+    device_gain: Gain | None = None
+    """On the device alone, of the candidate that gained most there and was right on the visible cases; it need not have
+    been accepted."""
+    device_gain_refused: str | None = None
+    """Why that one was not accepted."""
     hidden_checked: int = 0
     """Hidden cases in which the winner was compared."""
     attempts: int = 0

@@ -118,6 +118,9 @@ def _remark(record: KernelRecord) -> str:
         return "" if record.verified.comparison == "faster" else f"at the end {record.verified.comparison}"
     if record.outcome in FAILURES:
         return "see failures"
+    gain = record.device_gain
+    if gain is not None and gain.comparison == "faster" and record.device_gain_refused:
+        return f"{number(gain.ratio)} times on the device, refused: {prose(record.device_gain_refused)}"
     return _why(record)
 
 

@@ -27,6 +27,8 @@ class Numbers(Wire):
     """Those that became at least 1.05 times as fast."""
     certain: int
     """Successes whose whole 95 % interval is at 1.05 or above."""
+    device_successes: Share | None
+    """Of the runnable ones: those of which some right candidate, accepted or not, took the device 1.05 times less."""
     success_of_runnable: Share | None
     success_of_all: Share | None
     mean_speedup: float | None
@@ -62,6 +64,7 @@ def numbers(records: Sequence[KernelRecord]) -> Numbers:
         undecided=len(undecided),
         successes=len(succeeded),
         certain=sum(gain.ratio_low >= SUCCESS_RATIO for record in succeeded if (gain := counted(record)) is not None),
+        device_successes=share(sum(map(_gains_on_device, runnable)), len(runnable)) if decided else None,
         success_of_runnable=share(sum(map(succeeds, runnable)), len(runnable)) if decided else None,
         success_of_all=share(len(succeeded), len(records)) if decided or not undecided else None,
         mean_speedup=fmean(gains) if gains else None,
@@ -72,6 +75,10 @@ def numbers(records: Sequence[KernelRecord]) -> Numbers:
         rounds_mean=fmean(rounds) if rounds else None,
         rounds_median=median(rounds) if rounds else None,
     )
+
+
+def _gains_on_device(record: KernelRecord) -> bool:
+    return record.device_gain is not None and record.device_gain.ratio >= SUCCESS_RATIO
 
 
 def succeeds(record: KernelRecord) -> bool:

@@ -161,6 +161,26 @@ async def test_no_gain_says_why_and_what_was_tried(site: Site) -> None:
     assert not (site.place / "winner").exists()
 
 
+async def test_the_best_on_the_device_is_told_with_why_it_was_refused(site: Site) -> None:
+    loses = (candidate(6, ratio=3.0, cases={"ragged": 0.7}), "huge tiles")
+    record = await site.work(site.agent(loses, SLOW, WRONG), rounds=3)
+    assert (record.outcome, record.speedup) == ("no_gain", 1.0)
+    assert record.device_gain is not None
+    assert record.device_gain.ratio > 1.9
+    assert record.device_gain_refused is not None
+    assert "ragged" in record.device_gain_refused
+
+
+async def test_an_accepted_one_is_the_best_on_the_device_too(site: Site) -> None:
+    record = await site.work(site.agent(FAST))
+    assert (record.device_gain, record.device_gain_refused) == (record.gain, None)
+
+
+async def test_nothing_right_is_nothing_on_the_device(site: Site) -> None:
+    record = await site.work(site.agent(WRONG))
+    assert (record.device_gain, record.device_gain_refused) == (None, None)
+
+
 async def test_baselines_alone_are_measured(site: Site) -> None:
     record = await site.work("none")
     assert (record.outcome, record.why, record.speedup) == ("measured", None, None)

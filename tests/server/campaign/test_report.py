@@ -324,3 +324,21 @@ def test_whatever_the_records_are_the_counts_add_up() -> None:
         again = summary(records).all
         assert again.successes == found.all.successes
         assert again.success_of_all == found.all.success_of_all
+
+
+def test_gains_on_the_device_are_counted_apart_with_why_they_were_refused() -> None:
+    records = [
+        gained("a", 1.5, device_gain=gain(1.5)),
+        made("b", "no_gain", device_gain=gain(2.5), device_gain_refused="case small is slower"),
+        made("c", "no_gain", device_gain=gain(1.01)),
+        made("d", "no_gain"),
+    ]
+    found = summary(records)
+    assert found.all.success_of_runnable is not None
+    assert found.all.success_of_runnable.count == 1
+    assert found.all.device_successes is not None
+    assert (found.all.device_successes.count, found.all.device_successes.of) == (2, 4)
+    text = report(records, begun(*records))
+    assert "2.500 times on the device, refused: case small is slower" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| 1.05 times as fast on the device alone")]
+    assert "50.0" in row
