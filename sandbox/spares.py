@@ -25,7 +25,7 @@ Flavor = Literal["cpu", "interpret", "gpu"]
 """What a spare has got ready: nothing, Triton's interpreter, or a CUDA context."""
 LOST_GRACE_S: Final = 0.2
 LAST_WORDS_S: Final = 1.0
-"""How long a spare that died before it was ready is listened to."""
+"""How long a spare, or a preloader, that died before it was ready is listened to."""
 OUTPUT_SHOWN: Final = 1500
 """Characters of captured output in a problem."""
 SEALED_SCRATCH: Final = "/tmp/work"
@@ -270,7 +270,8 @@ async def start_preloader(
     preloader = Preloader(process, ours, seal, folder)
     _running.add(preloader)
     try:
-        tasks.start_soon(_drain, preloader.output, reading)
+        drained = anyio.Event()
+        tasks.start_soon(_drain, preloader.output, reading, drained)
         with anyio.move_on_after(limits.start_s):
             await anyio.wait_readable(ours)
             try:
@@ -279,6 +280,9 @@ async def start_preloader(
                 message = b""
             if not message:
                 await process.wait()
+                # What it said last may still be on its way.
+                with anyio.move_on_after(LAST_WORDS_S):
+                    await drained.wait()
                 raise preloader.failure(f"the worker ended before it was ready (exit code {process.returncode})")
             preloader.environment = json.loads(message)["environment"]
             problem = preloader.environment["problem"]
@@ -292,8 +296,9 @@ async def start_preloader(
         raise
 
 
-async def _drain(tail: OutputTail, descriptor: int) -> None:
+async def _drain(tail: OutputTail, descriptor: int, drained: anyio.Event) -> None:
     try:
         await tail.drain(descriptor)
     finally:
         os.close(descriptor)
+        drained.set()

@@ -11,7 +11,7 @@ import pytest
 from tests.diagnosis.made_up import H200
 from tests.profiling.tuning.landscapes import knob, space_of
 from tests.server.test_tuning_loop import SMALL, FakeBench, log_time, stopped
-from tests.server.virtual_clock import VirtualLoop
+from tests.server.virtual_clock import virtual
 from tritonforge.profiling.compiler.launch import LaunchFacts
 from tritonforge.profiling.tuning.race import Standing
 from tritonforge.profiling.tuning.search import WORTH_IT, Search
@@ -19,13 +19,7 @@ from tritonforge.profiling.tuning.space import Point
 from tritonforge.sandbox.outcome import Kind
 from tritonforge.server.tuning.loop import Tuning, Variant
 
-pytestmark = pytest.mark.anyio
 WARPS = space_of(knob("num_warps", 4, 1, 2, 4, 8, 16))
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
 
 
 class SlowBench(FakeBench):
@@ -80,6 +74,7 @@ async def tuned(bench: SlowBench, budget_s: float, most: int | None = None, begi
     return tuning
 
 
+@virtual
 async def test_a_small_budget_is_used_by_several_variants_at_a_time() -> None:
     bench = SlowBench(plain)
     tuning = await tuned(bench, 8.0)
@@ -88,6 +83,7 @@ async def test_a_small_budget_is_used_by_several_variants_at_a_time() -> None:
     assert tuning.search.champion("train").point == (4, 2)
 
 
+@virtual
 async def test_variants_get_ready_while_the_file_as_it_is_does() -> None:
     bench = SlowBench(plain, file_s=3.0, variant_s=3.0)
     tuning = await tuned(bench, 5.0)
@@ -95,6 +91,7 @@ async def test_variants_get_ready_while_the_file_as_it_is_does() -> None:
     assert len(bench.raced) >= 4
 
 
+@virtual
 async def test_where_the_file_as_it_is_takes_the_time_the_search_gets_its_own() -> None:
     slow: dict[str, Any] = {"space": WARPS, "file_s": 7.5, "variant_s": 2.0}
     bench = SlowBench(by_warps, **slow, cases=["a", "b", "c"])
@@ -105,6 +102,7 @@ async def test_where_the_file_as_it_is_takes_the_time_the_search_gets_its_own() 
     assert tuning.search.worth_offering()[0].point == (8,)
 
 
+@virtual
 async def test_a_search_without_a_measurement_does_not_end_because_nothing_better_is_expected() -> None:
     # The last fifth, in which the best is completed for all cases, begins before anything was measured.
     bench = SlowBench(by_warps, space=WARPS, cases=["a", "b"], file_s=6.9, variant_s=7.2)
@@ -113,6 +111,7 @@ async def test_a_search_without_a_measurement_does_not_end_because_nothing_bette
     assert tuning.stopped_because == "time is up"
 
 
+@virtual
 async def test_few_compiled_in_the_time_are_measured_all_the_same() -> None:
     bench = SlowBench(plain, compile_s=2.0, uneven=0.1)
     tuning = await tuned(bench, 8.0)
@@ -121,6 +120,7 @@ async def test_few_compiled_in_the_time_are_measured_all_the_same() -> None:
     assert tuning.timeline[0].at_s < 3.0
 
 
+@virtual
 async def test_with_numbered_evaluations_all_is_compiled_first() -> None:
     compiled: list[int] = []
     space = space_of(knob("A", 1, *(1 << power for power in range(8))), knob("B", 1, 1, 2, 4, 8, 16))
@@ -138,6 +138,7 @@ async def test_with_numbered_evaluations_all_is_compiled_first() -> None:
     assert compiled[0] == space.size - 1
 
 
+@virtual
 async def test_it_tells_where_the_time_of_each_evaluation_went() -> None:
     bench = SlowBench(plain, faults={(8, 4): Kind.RUNTIME_ERROR})
     tuning = await tuned(bench, 60.0)
@@ -165,6 +166,7 @@ def flattered(bench: SlowBench, point: Point, by: float) -> None:
     bench.race = better
 
 
+@virtual
 async def test_what_only_chance_put_ahead_is_raced_again_and_not_offered() -> None:
     bench = SlowBench(lambda case, point: 0.0, space=WARPS)
     flattered(bench, (8,), 0.025)
@@ -176,6 +178,7 @@ async def test_what_only_chance_put_ahead_is_raced_again_and_not_offered() -> No
     assert search.value("train", (8,)) == pytest.approx(0.0, abs=0.01)
 
 
+@virtual
 async def test_what_holds_is_offered_and_what_is_far_ahead_is_not_raced_again() -> None:
     bench = SlowBench(plain)
     tuning = await tuned(bench, 60.0)
@@ -191,6 +194,7 @@ async def test_what_holds_is_offered_and_what_is_far_ahead_is_not_raced_again() 
     assert WORTH_IT < tuning.search.sure(only) < only.value == pytest.approx(0.02, abs=0.01)
 
 
+@virtual
 async def test_time_is_kept_for_the_last_races() -> None:
     space = space_of(knob("A", 1, *(1 << power for power in range(8))), knob("B", 1, 1, 2, 4, 8))
     bench = SlowBench(lambda case, point: 0.02 if point == (1, 1) else 0.0, space=space, variant_s=2.0)
@@ -200,6 +204,7 @@ async def test_time_is_kept_for_the_last_races() -> None:
     assert tuning.search.worth_offering()
 
 
+@virtual
 async def test_a_finalist_that_fails_in_the_last_races_gives_way() -> None:
     bench = SlowBench(lambda case, point: 0.02 if point == (4,) else 0.0, space=WARPS)
     race = bench.race

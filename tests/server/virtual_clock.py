@@ -1,8 +1,12 @@
 """An event loop whose clock jumps to whatever is due next: what would take seconds takes none, and always as long."""
 
 import asyncio
+import functools
 import selectors
+from collections.abc import Awaitable, Callable
 from typing import Any
+
+import anyio
 
 
 class _Jumping(selectors.DefaultSelector):
@@ -30,3 +34,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+
+def virtual(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test in such a loop of its own: pytest's runner keeps the loop that other fixtures have begun."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        anyio.run(functools.partial(test, **fixtures), backend_options={"loop_factory": VirtualLoop})
+
+    return run
