@@ -44,7 +44,11 @@ def test_finalists_come_best_first_and_none_that_is_hardly_faster() -> None:
 
 
 def test_who_loses_in_a_case_comes_behind_who_loses_in_none() -> None:
-    values = {(512, 4): {"a": 7.8, "b": 0.83}, (2048, 8): {"a": 1.3, "b": 1.2}, (256, 4): {"a": 1.5, "b": 0.995}}
+    values: dict[Point, dict[str, float]] = {
+        (512, 4): {"a": 7.8, "b": 0.83},
+        (2048, 8): {"a": 1.3, "b": 1.2},
+        (256, 4): {"a": 1.5, "b": 0.995},
+    }
     found = [offer.point for offer in offers(searched(PLAIN, values), PLAIN)]
     assert found == [(2048, 8), (256, 4), (512, 4)]
 
