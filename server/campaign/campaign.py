@@ -91,6 +91,7 @@ class Campaign:
         self._only_tasks = only_tasks
         self._words = [*worker, str(folder.path), settings.model_dump_json(), *([PREPARE] if only_tasks else [])]
         self._entries = {entry.name: entry for entry in frozen.entries}
+        self._prepared: set[str] = set()
         self.halted: list[str] = []
         """Why GPUs were given up."""
         self.interrupted: signal.Signals | None = None
@@ -189,6 +190,9 @@ class Campaign:
                 went.preparing.add(name)
             case Prepared(name=name, cases=cases) if name in self._entries:
                 went.preparing.discard(name)
+                # Progress, but only once: where a GPU is lost, tasks that are there tell of none.
+                went.finished += name not in self._prepared
+                self._prepared.add(name)
                 self.watch.prepared(name, cases)
             case Started(name=name) if name in self._entries:
                 went.working.add(name)

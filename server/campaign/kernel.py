@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 from pydantic import JsonValue
 
-from ...profiling.optimization.model import BASELINE, Attempt, Timing
+from ...profiling.optimization.model import BASELINE, Attempt, Timing, Verdict
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source, read_source
@@ -239,7 +239,7 @@ def _facts(run: Run, attempts: list[Attempt]) -> dict[str, Any]:
     beside = winner.evidence.timing(BASELINE) if winner is not None and winner.evidence is not None else None
     verified = run.verified
     best = max(candidates, key=_device_ratio, default=None)
-    refused = None if best is None or best.accepted or best.verdict is None else line(best.verdict.reasons[0])
+    refused = None if best is None or best.accepted or best.verdict is None else line(_objection(best.verdict))
     has_gain = best is not None and _device_ratio(best) > 0
     return {
         "device_gain": _gain(_beside_baseline(best)) if best is not None and has_gain else None,
@@ -255,6 +255,11 @@ def _facts(run: Run, attempts: list[Attempt]) -> dict[str, Any]:
         "attempts": len(candidates),
         "attempt_kinds": dict(sorted(kinds.items())),
     }
+
+
+def _objection(verdict: Verdict) -> str:
+    """Why a candidate was not accepted: where the run ends with it, that is said first."""
+    return verdict.reasons[1 if verdict.ended_by is not None and len(verdict.reasons) > 1 else 0]
 
 
 def _beside_baseline(attempt: Attempt) -> Timing | None:

@@ -78,7 +78,7 @@ def numbers(records: Sequence[KernelRecord]) -> Numbers:
 
 
 def _gains_on_device(record: KernelRecord) -> bool:
-    return record.device_gain is not None and record.device_gain.ratio >= SUCCESS_RATIO
+    return succeeds(record) or (record.device_gain is not None and record.device_gain.ratio >= SUCCESS_RATIO)
 
 
 def succeeds(record: KernelRecord) -> bool:

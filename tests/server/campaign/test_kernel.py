@@ -171,6 +171,12 @@ async def test_the_best_on_the_device_is_told_with_why_it_was_refused(site: Site
     assert "ragged" in record.device_gain_refused
 
 
+async def test_that_the_run_ends_with_it_is_no_reason_to_refuse_it(site: Site) -> None:
+    record = await site.work(site.agent((candidate(6, ratio=3.0, cases={"ragged": 0.7}), "huge tiles")), rounds=1)
+    assert record.device_gain_refused is not None
+    assert "ragged" in record.device_gain_refused
+
+
 async def test_an_accepted_one_is_the_best_on_the_device_too(site: Site) -> None:
     record = await site.work(site.agent(FAST))
     assert (record.device_gain, record.device_gain_refused) == (record.gain, None)
