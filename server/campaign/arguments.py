@@ -69,9 +69,7 @@ def add_commands(commands: Commands, shared: argparse.ArgumentParser) -> None:
     campaign.add_argument("--no-diagnosis", action="store_true", help="ablation: the agent gets no findings or hints")
     campaign.add_argument("--one-shot", action="store_true", help="ablation: one candidate, no second one")
     campaign.add_argument("--no-unseen", action="store_true", help="do not try winners on other shapes")
-    campaign.add_argument(
-        "--tasks-only", action="store_true", help="only make the tasks; a GPU is used, not needed"
-    )
+    campaign.add_argument("--tasks-only", action="store_true", help="only make the tasks; a GPU is used, not needed")
     campaign.add_argument("--report-only", action="store_true", help="write the report of what is in --out, and end")
     campaign.add_argument("--compare", metavar="DIR", nargs="+", help="set campaigns side by side; no FOLDER")
     campaign.add_argument("--json", action="store_true", help="print the summary as JSON")
