@@ -1,8 +1,12 @@
-"""One measurement on a GPU at a time, also between the servers of one host, and who else uses the GPU meanwhile."""
+"""One measurement on a GPU at a time, also between the servers of one host, and who else uses the GPU meanwhile.
+
+What measures nothing shares the GPU: checks of results run side by side, and never beside a measurement.
+"""
 
 import contextlib
 import fcntl
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Collection
 from pathlib import Path
 
@@ -15,6 +19,8 @@ from .wire import Wire
 
 POLL_S = 0.02
 """Between two attempts at a lock that another server holds: short beside a measurement, and no load."""
+GIVE_WAY_S = 2 * POLL_S
+"""In this time, every server that polls has polled."""
 
 # Through no link that another user laid; not inherited by workers; no wait for a writer, should it be a pipe.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -30,37 +36,49 @@ class Leases:
     def __init__(self, folder: Path = Path("/tmp")) -> None:
         self._folder = folder
         self._turns: dict[str, anyio.Lock] = {}
+        self._here: Counter[str] = Counter()
+        self._queued_until: dict[str, float] = {}
+        """By GPU, when the queue's lock was last released here, by `anyio.current_time`."""
 
     @contextlib.asynccontextmanager
-    async def hold(self, uuid: str) -> AsyncGenerator[None]:
-        """Wait for the GPU and have it alone until leaving; a wait that is cancelled gives up its place at once.
+    async def hold(self, uuid: str, *, alone: bool = True) -> AsyncGenerator[None]:
+        """Wait for the GPU and have it until leaving; a wait that is cancelled gives up its place at once.
+
+        Args:
+            uuid: of the GPU.
+            alone: nobody else has it meanwhile; else others may that don't have it alone either. All are served in the
+                order they came: those who share wait behind one who wants it alone.
 
         Raises:
             Stopped: ``unavailable``, where the lock files can't be used.
         """
         device = self._folder / f"tritonforge-gpu-{uuid}.lock"
         queue = self._folder / f"tritonforge-gpu-{uuid}.queue.lock"
-        async with self._turns.setdefault(uuid, anyio.Lock()):
-            # With the device's lock alone, a server that releases and wants again would nearly always win against
-            # one that polls. So only the holder of the queue's lock may try for the device, and it keeps that lock
-            # until it succeeds: a server that has just released finds it taken and is served after the one waiting.
-            # Among those who poll for the queue's lock, chance decides, and alike for each.
-            place = await _acquire(queue)
-            try:
-                lease = await _acquire(device)
-            finally:
-                _release(place)
+        self._here[uuid] += 1
+        try:
+            async with self._turns.setdefault(uuid, anyio.Lock()):
+                # With the device's lock alone, a server that releases and wants again would nearly always win against
+                # one that polls. So only the holder of the queue's lock may try for the device, and it keeps that lock
+                # until it succeeds. A server whose next caller is waiting lets those of others poll first.
+                # Among those who poll for the queue's lock, chance decides, and alike for each.
+                await anyio.sleep_until(self._queued_until.get(uuid, 0.0) + GIVE_WAY_S)
+                place = await _acquire(queue)
+                try:
+                    # Each holder has a file of its own open, so those of one server exclude each other alike.
+                    lease = await _acquire(device, shared=not alone)
+                finally:
+                    _release(place)
+                    self._queued_until[uuid] = anyio.current_time()
             try:
                 yield
             finally:
                 _release(lease)
+        finally:
+            self._here[uuid] -= 1
 
     def waiting(self, uuid: str) -> int:
         """How many in this process hold the GPU or wait for it."""
-        if uuid not in self._turns:
-            return 0
-        turns = self._turns[uuid].statistics()
-        return turns.locked + turns.tasks_waiting
+        return self._here[uuid]
 
 
 class Sharing(Wire):
@@ -100,25 +118,25 @@ def sharing(uuid: str, own: Collection[int]) -> Sharing:
     return Sharing(foreign=foreign, checked=True, reason=None)
 
 
-async def _acquire(path: Path) -> int:
+async def _acquire(path: Path, *, shared: bool = False) -> int:
     """Wait for the lock of a file; the descriptor that holds it."""
     while True:
         # flock(2) can wait by itself, but no cancellation would reach a thread that does.
-        descriptor = _try_lock(path)
+        descriptor = _try_lock(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         if descriptor is not None:
             return descriptor
         await anyio.sleep(POLL_S)
 
 
-def _try_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock of this file, or None while another does.
+def _try_lock(path: Path, operation: int) -> int | None:
+    """A descriptor that holds the lock of this file, or None while another does that it can't be shared with.
 
     The file is opened anew each time, so one that somebody removed meanwhile is not waited for.
     """
     try:
         descriptor = _open(path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             raise

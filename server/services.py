@@ -109,15 +109,35 @@ class Services:
         return await self._background.answered(evaluate)
 
     @contextlib.asynccontextmanager
-    async def gpu_turn(self) -> AsyncGenerator[Device]:
+    async def gpu_turn(self, *, alone: bool = True) -> AsyncGenerator[Device]:
         """The GPU for oneself: one evaluation on it at a time, also among several servers on this host.
+
+        Args:
+            alone: False for what measures nothing: it has the GPU beside others of its like, and beside no measurement.
 
         Raises:
             Stopped: ``unavailable``, where no device can be used.
         """
         device = await self._host.usable_device()
-        async with self._leases.hold(device.uuid):
+        async with self._leases.hold(device.uuid, alone=alone):
             yield device
+
+    async def beside_others(self, evaluate: Callable[[bool], Awaitable[R]]) -> R:
+        """Something that measures nothing, on the GPU beside others; alone where it runs out of memory beside them.
+
+        Args:
+            evaluate: takes whether to have the GPU alone, for its `gpu_turn`; called a second time where its own memory
+                may not have been too much.
+
+        Raises:
+            Stopped: whatever it raises.
+        """
+        try:
+            return await evaluate(False)
+        except Stopped as stopped:
+            if stopped.kind is not Kind.OUT_OF_MEMORY or not await self.has_gpu():
+                raise
+        return await evaluate(True)
 
     @contextlib.asynccontextmanager
     async def measuring(self, device: Device) -> AsyncGenerator["Shared"]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from ...profiling.correctness import CaseResult, check_case
@@ -142,16 +143,20 @@ class _Ground:
         left = list(waiting)
         while left:
             # After a failure that ends a worker, the next cases get others.
-            failed |= await self._some_failures(task, left)
+            failed |= await self._services.beside_others(partial(self._some_failures, task, left))
         return failed
 
-    async def _some_failures(self, task: Source, left: list[str]) -> dict[str, Failure]:
-        """The failures until one ends the workers; takes the names of those that were looked at from a list."""
+    async def _some_failures(self, task: Source, left: list[str], alone: bool) -> dict[str, Failure]:
+        """The failures until one ends the workers; takes the names of those that were looked at from a list.
+
+        Raises:
+            Stopped: there is no GPU, or no memory beside others; what was looked at before that agrees.
+        """
         services, failed = self._services, dict[str, Failure]()
         on_gpu = await services.has_gpu()
         async with AsyncExitStack() as stack:
             if on_gpu:
-                await stack.enter_async_context(services.gpu_turn())
+                await stack.enter_async_context(services.gpu_turn(alone=alone))
             tasks = await stack.enter_async_context(task_worker(services.executor, on_gpu=on_gpu))
             spec = await tasks.load(task)
             reference, candidate = [await stack.enter_async_context(await self._worker(on_gpu)) for _ in range(2)]
@@ -164,7 +169,7 @@ class _Ground:
                 left.clear()
                 return failed
             while left:
-                name = left.pop(0)
+                name = left[0]
                 try:
                     audit = await sound_audit(
                         services.audits, name, spec, tasks, task, reference, self._kernel, on_gpu=on_gpu
@@ -172,10 +177,17 @@ class _Ground:
                     found = await check_case(name, PLAN, spec, tasks, candidate, reference=reference, audit=audit)
                 except Stopped as stopped:
                     _raise_if_not_its_doing(stopped)
+                    if stopped.kind is Kind.OUT_OF_MEMORY and on_gpu and not alone:
+                        if failed:
+                            # They are known now; the case is looked at again, first of all.
+                            return failed
+                        raise
+                    left.remove(name)
                     failed[name] = stopped
                     if stopped.kind is not Kind.REJECTED:
                         return failed
                 else:
+                    left.remove(name)
                     if found.kind is not Kind.OK:
                         failed[name] = found
         return failed

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from ... import __version__
 from ...sandbox.errors import rejected
 from ...sandbox.wire import Wire
+from ..adapters.model import Form
 from ..optimize.model import NONE
 from .model import Entry, KernelRecord, Plan
 
@@ -61,6 +62,11 @@ class Adaptation(Wire):
     """Why no candidate can be judged by the task, as that showed."""
     kind: str | None = None
     """How the baseline ended then, such as `wrong`."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the baseline, which says what is right, was compared with itself on the GPU, and was right."""
+        return self.on_gpu and self.why_not is None and self.form in (Form.TRITONBENCH, Form.PYTEST)
 
 
 class Begun(Wire):

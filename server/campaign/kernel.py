@@ -16,7 +16,7 @@ from ...profiling.optimization.model import BASELINE, Attempt, Timing, Verdict
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source, read_source
-from ..optimize.model import NONE, OptimizeResult
+from ..optimize.model import NONE, Ablation, OptimizeResult
 from ..optimize.model import Plan as Headless
 from ..runs.memory import elapsed_s, source_of, sources_of
 from ..runs.record import Run
@@ -33,6 +33,8 @@ TIME_LEFT: Final = 0.5
 """A run of an earlier sitting is gone on with where so much of its time is left: it ends by the clock."""
 OURS: Final = frozenset({"agent", "export"})
 """Stages whose failures say nothing of a kernel."""
+TIMES_ALONE: Final[frozenset[Ablation]] = frozenset({Ablation.NO_PROFILE, Ablation.NO_DIAGNOSIS})
+"""Without these, times are all that is asked of a baseline."""
 NOT_ITS_DOING: Final = frozenset({Kind.UNAVAILABLE, Kind.CANCELLED})
 Says = Callable[[str], None]
 
@@ -110,7 +112,8 @@ async def worked(
         if kind in (Kind.WRONG, Kind.REJECTED) and bench.gpu is not None:
             try:
                 # It ran, at least.
-                return finished(**await _alone(bench, place, why, kind, stage))
+                unjudged = {"outcome": "unjudged", "why": why, "failure_kind": kind}
+                return finished(**unjudged, **await _alone(bench, place, stage))
             except Stopped as other:
                 if other.kind in NOT_ITS_DOING:
                     raise
@@ -122,7 +125,11 @@ async def worked(
     try:
         try:
             if made.why_not is not None:
-                return finished(**await _alone(bench, place, line(made.why_not), made.kind, stage))
+                unjudged = {"outcome": "unjudged", "why": line(made.why_not), "failure_kind": made.kind}
+                return finished(**unjudged, **await _alone(bench, place, stage))
+            if plan.agent == NONE and plan.ablations >= TIMES_ALONE and bench.gpu is not None and made.agrees:
+                # There is nobody to go on with a run, and nothing that it would find out.
+                return finished(outcome="measured", **await _alone(bench, place, stage))
             run_id = await anyio.to_thread.run_sync(_open_run, bench.store, folder, entry.name)
             # What is told of a failure is of this run alone.
             folder.begin(entry.name, folder.begun(entry.name).model_copy(update={"run_id": run_id}))
@@ -157,15 +164,14 @@ async def worked(
         return finished(outcome="failed", why=why, failure_kind="internal_error")
 
 
-async def _alone(bench: Bench, place: Path, why: str, kind: str | None, stage: Says) -> dict[str, Any]:
-    """Fields of a kernel whose candidates nothing could judge: its times, all the same.
+async def _alone(bench: Bench, place: Path, stage: Says) -> dict[str, Any]:
+    """Fields of a kernel that is timed beside nothing.
 
     Raises:
         Stopped: it does not run.
     """
-    found: dict[str, Any] = {"outcome": "unjudged", "why": why, "failure_kind": kind}
     if bench.gpu is None:
-        return found
+        return {}
     stage("timing the baseline")
     kernel = await anyio.to_thread.run_sync(read_source, str(place / "kernel.py"), "kernel")
     task = await anyio.to_thread.run_sync(read_source, str(place / "task.py"), "task")
@@ -173,7 +179,7 @@ async def _alone(bench: Bench, place: Path, why: str, kind: str | None, stage: S
         CaseTime(case=each.case, device_us=each.device_us, speed_of_light_pct=each.speed_of_light_pct)
         for each in (await bench.alone(kernel, task)).cases
     ]
-    return {**found, "baseline": times}
+    return {"baseline": times}
 
 
 def _open_run(store: Store, folder: CampaignFolder, name: str) -> str | None:
@@ -239,7 +245,7 @@ def _facts(run: Run, attempts: list[Attempt]) -> dict[str, Any]:
     beside = winner.evidence.timing(BASELINE) if winner is not None and winner.evidence is not None else None
     verified = run.verified
     best = max(candidates, key=_device_ratio, default=None)
-    refused = None if best is None or best.accepted or best.verdict is None else line(_objection(best.verdict))
+    refused = None if best is None or best.accepted else line(_objection(best.verdict))
     has_gain = best is not None and _device_ratio(best) > 0
     return {
         "device_gain": _gain(_beside_baseline(best)) if best is not None and has_gain else None,
@@ -257,8 +263,10 @@ def _facts(run: Run, attempts: list[Attempt]) -> dict[str, Any]:
     }
 
 
-def _objection(verdict: Verdict) -> str:
+def _objection(verdict: Verdict | None) -> str:
     """Why a candidate was not accepted: where the run ends with it, that is said first."""
+    if verdict is None:
+        return "no verdict was given on it"
     return verdict.reasons[1 if verdict.ended_by is not None and len(verdict.reasons) > 1 else 0]
 
 

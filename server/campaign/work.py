@@ -1,5 +1,6 @@
 """The kernels of a campaign, as far as one process gets them: whichever no other process has."""
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,8 +12,8 @@ from .folder import Adaptation, CampaignFolder, Frozen, is_through
 from .kernel import Bench, worked
 from .model import Entry, KernelRecord
 
-PREPARING: Final = 4
-"""Kernels whose tasks are made at a time."""
+PREPARING: Final = max(4, min(8, (os.cpu_count() or 1) // 2))
+"""Kernels whose tasks are made at a time: mostly that waits for compilers, each of which has a core busy."""
 Tells = Callable[[Event], None]
 Adapts = Callable[[Entry], Awaitable[Adaptation | KernelRecord]]
 

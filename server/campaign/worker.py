@@ -91,7 +91,7 @@ async def _bench(shared: Opened) -> Bench:
     environment = await services.require_gpu("campaign")
     assert environment.gpu is not None
     device["versions"] = {"python": environment.python, "torch": environment.torch, "triton": environment.triton}
-    async with services.gpu_turn() as found:
+    async with services.gpu_turn(alone=False) as found:
         uuid = found.uuid
     return Bench(machine.store, optimize, alone, tries, environment.gpu.name, uuid, device)
 

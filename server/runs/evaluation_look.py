@@ -30,30 +30,36 @@ async def look(services: Services, kernel: Source, task: Source, hidden: Source 
             f"a run is measured on this machine's GPU, {here.name}, and the target is {goal.name}",
             fix=f"Leave target out, or run the server on a machine with an {goal.name}.",
         )
-    async with (
-        services.gpu_turn() if on_gpu else nullcontext(),
-        task_worker(services.executor, on_gpu=on_gpu) as tasks,
-    ):
-        spec = await tasks.load(task)
-        if spec.has_reference:
-            # A case that proves nothing is told before anything is measured; what is found out here is kept.
-            chosen, smaller = await choose(spec, tasks, None, on_gpu)
-            for case in chosen:
-                await sound_audit(
-                    services.audits,
-                    case,
-                    spec,
-                    tasks,
-                    task,
-                    None,
-                    None,
-                    on_gpu=on_gpu,
-                    parameters=smaller.get(case),
-                )
-        if given is not None:
-            given = {**hidden_cases.of_task(spec), **given}
-            await _require_fitting(services, task, given, hidden)
-    cases, source = _hidden_of(spec, given, on_gpu=on_gpu)
+
+    async def looked_at(alone: bool) -> tuple[Task, HiddenCases | None]:
+        async with (
+            services.gpu_turn(alone=alone) if on_gpu else nullcontext(),
+            task_worker(services.executor, on_gpu=on_gpu) as tasks,
+        ):
+            spec = await tasks.load(task)
+            if spec.has_reference:
+                # A case that proves nothing is told before anything is measured; what is found out here is kept.
+                chosen, smaller = await choose(spec, tasks, None, on_gpu)
+                for case in chosen:
+                    await sound_audit(
+                        services.audits,
+                        case,
+                        spec,
+                        tasks,
+                        task,
+                        None,
+                        None,
+                        on_gpu=on_gpu,
+                        parameters=smaller.get(case),
+                    )
+            if given is None:
+                return spec, None
+            both = {**hidden_cases.of_task(spec), **given}
+            await _require_fitting(services, task, both, hidden)
+            return spec, both
+
+    spec, further = await services.beside_others(looked_at)
+    cases, source = _hidden_of(spec, further, on_gpu=on_gpu)
     environment = await services.environment()
     named = Path(kernel.shown_as).stem if kernel.shown_as != INLINE else spec.entry
     return Asked(

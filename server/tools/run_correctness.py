@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 from mcp_types import ToolAnnotations
@@ -99,9 +100,9 @@ async def run_correctness(
         await services.require_gpu("sanitize")
     on_gpu = await services.has_gpu()
 
-    async def evaluate(answer: Callable[[CorrectnessResult], None]) -> None:
+    async def evaluate(answer: Callable[[CorrectnessResult], None], alone: bool) -> None:
         async with (
-            services.gpu_turn() if on_gpu else nullcontext(),
+            services.gpu_turn(alone=alone) if on_gpu else nullcontext(),
             task_worker(services.executor, on_gpu=on_gpu) as tasks,
         ):
             spec = await tasks.load(sources.task)
@@ -142,7 +143,7 @@ async def run_correctness(
             assert result is not None
             answer(_with_sanitizer(result, report))
 
-    return await services.answered(evaluate)
+    return await services.answered(lambda answer: services.beside_others(partial(evaluate, answer)))
 
 
 class _Sources:

@@ -42,25 +42,25 @@ anyio.run(main)
 
 
 @contextlib.asynccontextmanager
-async def taken(leases: Leases, uuid: str = GPU) -> AsyncGenerator[None]:
+async def taken(leases: Leases, uuid: str = GPU, *, alone: bool = True) -> AsyncGenerator[None]:
     """A GPU that is held; one that is never given is a failure, not a hang."""
     with anyio.fail_after(HANG_S):
-        async with leases.hold(uuid):
+        async with leases.hold(uuid, alone=alone):
             yield
 
 
 class Caller:
     """Holds a GPU in its own task: notes its name when it gets it, and keeps it until told to let go."""
 
-    def __init__(self, leases: Leases, name: str, got: list[str]) -> None:
-        self._leases, self._name, self._got = leases, name, got
+    def __init__(self, leases: Leases, name: str, got: list[str], *, alone: bool = True) -> None:
+        self._leases, self._name, self._got, self._alone = leases, name, got, alone
         self.holds = anyio.Event()
         self.let_go = anyio.Event()
         self.scope = anyio.CancelScope()
 
     async def run(self) -> None:
         with self.scope:
-            async with taken(self._leases):
+            async with taken(self._leases, alone=self._alone):
                 self._got.append(self._name)
                 self.holds.set()
                 await self.let_go.wait()
@@ -122,18 +122,56 @@ async def test_only_one_of_two_servers_holds_a_gpu(tmp_path: Path) -> None:
         theirs.let_go.set()
 
 
-async def test_a_server_that_wants_the_gpu_again_comes_after_the_one_waiting(tmp_path: Path) -> None:
+async def test_a_busy_server_lets_the_one_waiting_go_before_its_own_next_caller(tmp_path: Path) -> None:
     busy, got = Leases(tmp_path), list[str]()
-    first, again = Caller(busy, "busy", got), Caller(busy, "busy again", got)
+    callers = [Caller(busy, name, got) for name in ("first", "second", "third")]
     patient = Caller(Leases(tmp_path), "patient", got)
     async with anyio.create_task_group() as tasks:
-        # The busy server's second caller stands in its own queue before the patient server even asks.
-        for caller in [first, again, patient]:
+        # The busy server's callers stand in its own queue before the patient server even asks.
+        for caller in [*callers, patient]:
             tasks.start_soon(caller.run)
             await wait_all_tasks_blocked()
-        for caller in [first, again, patient]:
+        for caller in [*callers, patient]:
             caller.let_go.set()
-    assert got == ["busy", "patient", "busy again"]
+    # The second has its place among the servers already.
+    assert got == ["first", "second", "patient", "third"]
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_those_who_share_a_gpu_have_it_together(servers: int, tmp_path: Path) -> None:
+    one = Leases(tmp_path)
+    other = one if servers == 1 else Leases(tmp_path)
+    async with taken(one, alone=False), taken(other, alone=False):
+        assert one.waiting(GPU) == 3 - servers
+        assert locked(lock_files(tmp_path)[0])
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_who_wants_it_alone_waits_for_all_who_share_it_and_the_later_ones_wait_behind(
+    servers: int, tmp_path: Path
+) -> None:
+    ours, got = Leases(tmp_path), list[str]()
+    theirs = ours if servers == 1 else Leases(tmp_path)
+    sharing = [Caller(each, name, got, alone=False) for each, name in ((ours, "first"), (theirs, "second"))]
+    alone, late = Caller(theirs, "alone", got), Caller(ours, "late", got, alone=False)
+    async with anyio.create_task_group() as tasks:
+        for caller in sharing:
+            tasks.start_soon(caller.run)
+            await caller.holds.wait()
+        for caller in (alone, late):
+            tasks.start_soon(caller.run)
+            # Until it has its place in the queue.
+            while not locked(lock_files(tmp_path)[1]):
+                await wait_all_tasks_blocked()
+        for caller in sharing:
+            assert got == ["first", "second"]
+            caller.let_go.set()
+        await alone.holds.wait()
+        await wait_all_tasks_blocked()
+        assert got == ["first", "second", "alone"]
+        alone.let_go.set()
+        await late.holds.wait()
+        late.let_go.set()
 
 
 async def test_a_killed_server_leaves_nothing_stuck(tmp_path: Path) -> None:

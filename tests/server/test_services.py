@@ -288,3 +288,60 @@ async def test_one_evaluation_at_a_time_has_the_device_also_among_several_server
             for _ in range(3):
                 group.start_soon(evaluate, services)
     assert (inside, most) == (0, 1)
+
+
+async def test_checks_have_the_device_side_by_side_and_never_beside_a_measurement(
+    devices: list[nvml.GpuDevice], tmp_path: Path
+) -> None:
+    devices.append(nvml.GpuDevice(index=0, uuid="GPU-7", name="NVIDIA H200", memory_total_bytes=143_771 << 20))
+    services = [Services(Settings(state_dir=tmp_path)) for _ in range(2)]
+    entered = [anyio.Event() for _ in services]
+    measured: list[int] = []
+
+    async def check(number: int) -> None:
+        async with services[number].gpu_turn(alone=False):
+            entered[number].set()
+            # Each waits for the other one within its turn.
+            await entered[1 - number].wait()
+            assert measured == []
+
+    async def measure() -> None:
+        async with services[0].gpu_turn():
+            measured.append(1)
+
+    async with anyio.create_task_group() as group:
+        for number in range(2):
+            group.start_soon(check, number)
+        for event in entered:
+            await event.wait()
+        group.start_soon(measure)
+    assert measured == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpu", "tried"),
+    [
+        (Kind.OUT_OF_MEMORY, True, [False, True]),
+        (Kind.OUT_OF_MEMORY, False, [False]),
+        (Kind.RUNTIME_ERROR, True, [False]),
+        (None, True, [False]),
+    ],
+)
+async def test_what_had_no_memory_beside_others_is_done_alone(
+    machine: Machine, services: Services, kind: Kind | None, gpu: bool, tried: list[bool]
+) -> None:
+    machine(WITH_GPU if gpu else CPU_ONLY, driver=gpu)
+    seen: list[bool] = []
+
+    async def evaluate(alone: bool) -> str:
+        seen.append(alone)
+        if kind is not None and not alone:
+            raise Stopped(kind, Problem(stage="call", message="it failed"))
+        return "done"
+
+    if kind is None or len(tried) == 2:
+        assert await services.beside_others(evaluate) == "done"
+    else:
+        with pytest.raises(Stopped, match="it failed"):
+            await services.beside_others(evaluate)
+    assert seen == tried

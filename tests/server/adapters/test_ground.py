@@ -1,18 +1,22 @@
 """Whether an adapted task can judge anything, as seen when the baseline runs: here in Triton's interpreter."""
 
+import contextlib
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.server.adapters.files import LINE, loaded
+from tritonforge.profiling.correctness import check_case
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.outcome import Kind, Problem
+from tritonforge.sandbox.workers import interpreter_worker, task_worker
 from tritonforge.server.adapters import ground as module
 from tritonforge.server.adapters.find import choices
 from tritonforge.server.adapters.ground import Grounded, ground
 from tritonforge.server.adapters.settle import Settled
-from tritonforge.server.services import Services
+from tritonforge.server.services import Services, target_facts
 from tritonforge.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -222,3 +226,45 @@ async def test_where_no_reading_can_be_used_it_says_why_of_the_first(services: S
     with pytest.raises(Stopped) as caught:
         await grounded(services, tmp_path, kernel, f"{calls}entry(broken(), x(3))\nother(x(3), x(3))\n")
     assert "entry" in caught.value.problem.message
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+async def test_a_case_that_has_no_memory_beside_others_is_looked_at_alone(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    looked_at: list[tuple[str, bool]] = []
+    alone = False
+
+    @contextlib.asynccontextmanager
+    async def gpu_turn(**given: bool) -> AsyncGenerator[None]:
+        nonlocal alone
+        alone = given["alone"]
+        yield
+
+    async def no_memory(name: str, *given: Any, **more: Any) -> Any:
+        looked_at.append((name, alone))
+        if name == "call_2" and (lasting or not alone):
+            raise Stopped(Kind.OUT_OF_MEMORY, Problem(stage="call", message="no memory"))
+        return await check_case(name, *given, **more)
+
+    async def yes() -> bool:
+        return True
+
+    async def in_the_interpreter(self: Any, on_gpu: bool) -> Any:
+        assert on_gpu
+        return interpreter_worker(services.executor, target=target_facts(await services.target("h100")))
+
+    monkeypatch.setattr(module, "check_case", no_memory)
+    monkeypatch.setattr(module, "task_worker", lambda executor, on_gpu: task_worker(executor, on_gpu=False))
+    monkeypatch.setattr(module, "sound_audit", _no_audit)
+    monkeypatch.setattr(module._Ground, "_worker", in_the_interpreter)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(services, "has_gpu", yes)
+    monkeypatch.setattr(services, "gpu_turn", gpu_turn)
+    found = await grounded(services, tmp_path, WRITES, ONE + ONE.replace("96", "80") + ONE.replace("96", "64"))
+    assert ("call_2", False) in looked_at
+    assert ("call_2", True) in looked_at
+    assert found.cases == (2 if lasting else 3)
+
+
+async def _no_audit(*given: Any, **more: Any) -> None:
+    return None

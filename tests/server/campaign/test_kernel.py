@@ -194,6 +194,37 @@ async def test_baselines_alone_are_measured(site: Site) -> None:
     assert site.shared.machine.store.run(record.run_id or "").state == "open"
 
 
+AGREES = MADE.model_copy(update={"form": "tritonbench", "on_gpu": True})
+TIMES_ALONE = ["no-profile", "no-diagnosis"]
+
+
+async def test_where_times_are_all_that_is_asked_of_a_baseline_there_is_no_run(site: Site) -> None:
+    site.fails = AssertionError("no run is to begin")
+    record = await site.work("none", AGREES, ablations=TIMES_ALONE)
+    assert (record.outcome, record.why, record.run_id) == ("measured", None, None)
+    assert [(case.case, case.device_us) for case in record.baseline] == [("large", 12.5)]
+    site.alone = stopped(Kind.RUNTIME_ERROR, "an illegal access")
+    record = await site.work("none", AGREES, ablations=TIMES_ALONE)
+    assert (record.outcome, record.failure_kind) == ("baseline_failed", "runtime_error")
+
+
+@pytest.mark.parametrize(
+    ("agent", "made", "ablations"),
+    [
+        ("none", AGREES, TIMES_ALONE[:1]),
+        ("none", AGREES.model_copy(update={"on_gpu": False}), TIMES_ALONE),
+        ("none", AGREES.model_copy(update={"form": "kernelbench"}), TIMES_ALONE),
+        ("tune", AGREES, TIMES_ALONE),
+    ],
+)
+async def test_a_run_begins_where_more_is_asked_or_the_baseline_is_not_known_to_be_right(
+    site: Site, agent: str, made: Adaptation, ablations: list[str]
+) -> None:
+    site.fails = stopped(Kind.TIMEOUT, "the run took too long")
+    record = await site.work(agent, made, ablations=ablations)
+    assert record.why == "the run took too long"
+
+
 @pytest.mark.parametrize("agent", ["none", "tune"])
 async def test_without_a_gpu_nothing_is_timed(site: Site, agent: str) -> None:
     site.files(BASELINE, task("made up", timed=False))

@@ -116,7 +116,7 @@ async def test_all_tasks_are_made_before_anything_is_worked_on(share: Share) -> 
     seen = counting(share)
     await share.run()
     assert len(seen) >= len(NAMES)
-    assert max(seen) == PREPARING
+    assert max(seen) == min(PREPARING, len(NAMES))
     assert sorted(share.worked) == list(NAMES)
 
 
