@@ -170,7 +170,8 @@ def _classify(failure: Failure) -> tuple[Kind, str]:
     if (
         bases & {"OutOfMemoryError", "MemoryError"}
         or "can't allocate memory" in text
-        or "out of memory" in text.lower()
+        # The driver and its libraries say so by the names of their codes.
+        or re.search(r"out[ _]of[ _]memory|_STATUS_ALLOC_FAILED", text, re.IGNORECASE)
     ):
         return Kind.OUT_OF_MEMORY, failure.stage
     if failure.stage in {"task", "inputs", "reference"}:

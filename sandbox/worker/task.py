@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from . import audit, contract, judge, reference, values, variants
+from .changes import gap_pairs, leaf_pairs
 from .contract import describe
-from .differences import Pair, named_tensors, paired, resolved
+from .differences import named_tensors, resolved
 from .failures import Refused
 from .reference import call, pick
 
@@ -242,7 +243,7 @@ class Task:
 
     def repeat(self, got: Any) -> list[dict[str, Any]]:
         """Where outputs differ, bit by bit, from those judged last."""
-        return resolved([_paired(self.got, got, "output")])[0]
+        return resolved([leaf_pairs(self.got, got, "output")])[0]
 
     def changed(self, after: Any) -> list[dict[str, Any]]:
         """Where the arguments differ, bit by bit, from those made; those that IN_PLACE names may.
@@ -265,8 +266,8 @@ class Task:
         pairs: list[list[Any]] = []
         for (place, name, made), (_, _, other) in zip(before, now, strict=True):
             label = f"input[{place}]" if name is None else f"input {name}"
-            pairs.append([] if name in self.description["in_place"] else _paired(made, other, label))
-            pairs.append(_gaps(made, other, f"memory between the elements of {label}"))
+            pairs.append([] if name in self.description["in_place"] else leaf_pairs(made, other, label))
+            pairs.append(gap_pairs(made, other, f"memory between the elements of {label}"))
         # All at once: each look at the device takes longer than to compare a small tensor.
         found = resolved(pairs)
         return [record for changed, gaps in zip(found[::2], found[1::2], strict=True) for record in changed or gaps]
@@ -383,26 +384,3 @@ def _seed(seed: int) -> None:
 
 def _lies_in(tensor: torch.Tensor, owned: set[int]) -> bool:
     return tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in owned
-
-
-def _gaps(one: Any, other: Any, where: str) -> list[dict[str, Any] | Pair]:
-    """What lies between the elements of two arguments' tensors, leaf by leaf."""
-    both = (one, other)
-    if all(isinstance(side, torch.Tensor) and _is_dense(side) for side in both) and one.dtype == other.dtype:
-        return []
-    gaps, other_gaps = (reference.mapped(side, variants.between) for side in both)
-    return _paired(gaps, other_gaps, where)
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether nothing lies in memory between a tensor's elements, as `variants.between` finds it."""
-    places = [size if stride else min(size, 1) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-    return values.size_bytes(tensor) <= math.prod(places) * tensor.element_size()
-
-
-def _paired(one: Any, other: Any, where: str) -> list[dict[str, Any] | Pair]:
-    """`paired`, another structure as a record with a ``mismatch``."""
-    try:
-        return paired(one, other, where)
-    except ValueError as error:
-        return [{"where": where, "mismatch": str(error)}]

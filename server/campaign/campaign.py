@@ -34,6 +34,7 @@ LOG_BYTES: Final = 4096
 class Watches(Protocol):
     """Shows how far a campaign is."""
 
+    def preparing(self, name: str, where: str | None) -> None: ...
     def prepared(self, name: str, cases: int) -> None: ...
     def started(self, name: str, where: str | None) -> None: ...
     def staged(self, name: str, stage: str) -> None: ...
@@ -188,6 +189,7 @@ class Campaign:
         match parse(line):
             case Preparing(name=name) if name in self._entries:
                 went.preparing.add(name)
+                self.watch.preparing(name, went.where)
             case Prepared(name=name, cases=cases) if name in self._entries:
                 went.preparing.discard(name)
                 # Progress, but only once: where a GPU is lost, tasks that are there tell of none.

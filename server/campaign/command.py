@@ -18,10 +18,10 @@ from ..optimize.agents import AGENTS
 from ..optimize.model import NONE, TUNE, Ablation, Says
 from ..settings import Settings
 from .campaign import Campaign, devices
-from .entries import entries
+from .entries import entries, passed_over
 from .folder import CampaignFolder, Frozen, write
 from .model import KernelRecord, Outcome, Plan
-from .report import compared, report, summary
+from .report import About, compared, report, summary
 from .table import Live
 
 OK: Final = 0
@@ -56,6 +56,8 @@ def run_campaign(settings: Settings, given: argparse.Namespace, *, say: Says, te
         random.Random(plan.seed).shuffle(found)
         frozen = folder.freeze(plan, found, resume=given.resume)
         _forget(folder, frozen, given.again)
+        if (note := passed_over(plan.folder)) is not None:
+            tell(note)
         if not gpus and not given.tasks_only:
             tell("there is no GPU here: results are compared in the interpreter, and nothing is timed")
         live = Live(
@@ -195,10 +197,14 @@ def _compared(folders: Sequence[Path], given: argparse.Namespace) -> str:
             "campaign", "--compare takes two or more campaigns, no FOLDER and no --json", fix="Name their folders."
         )
     records: dict[str, list[KernelRecord]] = {}
+    about: dict[str, About] = {}
     for name, path in zip(_named([path.resolve() for path in folders]), folders, strict=True):
         folder = CampaignFolder(path)
-        records[name] = folder.records(_frozen(folder))
-    return compared(records)
+        frozen = _frozen(folder)
+        records[name] = folder.records(frozen)
+        left = len(frozen.entries) - len(records[name])
+        about[name] = About(frozen.plan.folder, left, folder.damaged(frozen))
+    return compared(records, about)
 
 
 def _named(folders: Sequence[Path]) -> list[str]:

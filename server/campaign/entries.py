@@ -55,11 +55,31 @@ def entries(folder: Path, *, subset: int | None = None, seed: int = 0, only: Seq
     if unknown := [name for name in only if name not in named]:
         listed = ", ".join(list(named)[:NAMES_SHOWN])
         more = f" and {len(named) - NAMES_SHOWN} more" if len(named) > NAMES_SHOWN else ""
-        raise rejected("campaign", f"{folder} has no {', '.join(unknown)}", fix=f"It has {listed}{more}.")
+        note = passed_over(folder)
+        fix = f"It has {listed}{more}.{f' Note: {note}.' if note else ''}"
+        raise rejected("campaign", f"{folder} has no {', '.join(unknown)}", fix=fix)
     chosen = sorted(only) if only else list(named)
     if subset is not None and subset < len(chosen):
         chosen = sorted(random.Random(seed).sample(chosen, subset))
     return [Entry(name=name, path=named[name], lines=_lines(named[name])) for name in chosen]
+
+
+def passed_over(folder: Path) -> str | None:
+    """Which Python files of a folder are no artefacts since there are folders with a task.yml below it; None: none.
+
+    Those of benchmarks are helpers that their tasks share.
+    """
+    folders, files = _both(folder)
+    # Those of a folder that is an artefact itself are its own.
+    if not folders or folder in folders or not files:
+        return None
+    names = sorted(file.name for file in files)
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    counted = "1 Python file" if len(names) == 1 else f"{len(names)} Python files"
+    return (
+        f"{counted} of {folder.name} passed over, since artefacts are the folders with a task.yml below it "
+        f"({', '.join(names[:NAMES_SHOWN])}{more}); to have them worked on, name a folder that holds them alone"
+    )
 
 
 def _found(folder: Path) -> list[Path]:
@@ -68,11 +88,16 @@ def _found(folder: Path) -> list[Path]:
     Raises:
         OSError: a folder can't be read.
     """
-    tasks = [file.relative_to(folder) for file in folder.rglob("task.yml") if file.is_file()]
-    folders = {folder / file.parent for file in tasks if not any(part.startswith(".") for part in file.parts)}
-    files = [file for file in folder.glob("[!.]*.py") if file.is_file() and file.name != "__init__.py"]
+    folders, files = _both(folder)
     # The names of all of them are names of folders, below the one of the campaign.
     return sorted(each for each in folders or files if not each.name.startswith("."))
+
+
+def _both(folder: Path) -> tuple[set[Path], list[Path]]:
+    """Folders with a task.yml below a folder, and its Python files."""
+    tasks = [file.relative_to(folder) for file in folder.rglob("task.yml") if file.is_file()]
+    folders = {folder / file.parent for file in tasks if not any(part.startswith(".") for part in file.parts)}
+    return folders, [file for file in folder.glob("[!.]*.py") if file.is_file() and file.name != "__init__.py"]
 
 
 def _lines(path: Path) -> int:

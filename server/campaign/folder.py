@@ -153,6 +153,11 @@ class CampaignFolder:
         """Of a kernel; None: it has to be worked on, or its file was damaged."""
         return _read(self.kernel(name) / RECORD, KernelRecord)
 
+    def damaged(self, frozen: Frozen) -> list[str]:
+        """Kernels whose records are there and can't be read, which is as if there were none."""
+        names = [entry.name for entry in frozen.entries]
+        return [name for name in names if (self.kernel(name) / RECORD).exists() and self.record(name) is None]
+
     def put(self, record: KernelRecord) -> None:
         """Keep a kernel's record."""
         folder = self.kernel(record.name)

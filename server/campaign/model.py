@@ -117,7 +117,7 @@ class KernelRecord(Wire):
     """On the device alone, of the candidate that gained most there and was right on the visible cases; it need not have
     been accepted."""
     device_gain_refused: str | None = None
-    """Why that one was not accepted."""
+    """Why that one was not accepted; None: it was, or there is none."""
     hidden_checked: int = 0
     """Hidden cases in which the winner was compared."""
     attempts: int = 0

@@ -7,14 +7,14 @@ from ..optimize.model import NONE, TUNE
 from .folder import Frozen
 from .model import KernelRecord
 from .reasons import without_paths
-from .report_compared import compared
+from .report_compared import About, compared
 from .report_kernels import failures, kernels, unseen
 from .report_numbers import Numbers, no_rate
 from .report_summary import BucketCount, Summary, summary
 from .report_text import code, mean, number, prose, rate, section, span, table
 from .statistics import FEWEST, Share
 
-__all__ = ["compared", "report", "summary"]
+__all__ = ["About", "compared", "report", "summary"]
 
 AGENT_CHARACTERS: Final = 200
 

@@ -1,18 +1,34 @@
 """Several campaigns over the same kernels side by side, such as those in which an agent was not given everything."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from .model import KernelRecord
 from .report_numbers import Numbers, no_rate, numbers
-from .report_text import code, mean, number, rate, section, span, table
+from .report_text import code, mean, number, prose, rate, section, span, table
 from .statistics import FEWEST, geometric_mean, paired
 
+DAMAGED_SHOWN: Final = 8
 
-def compared(reports: Mapping[str, Sequence[KernelRecord]]) -> str:
+
+class About(NamedTuple):
+    """What a campaign's records do not tell."""
+
+    folder: Path
+    """Of its artefacts."""
+    left: int
+    """Artefacts that it is not through with, those of damaged records too."""
+    damaged: Sequence[str]
+    """Kernels whose records can't be read."""
+
+
+def compared(reports: Mapping[str, Sequence[KernelRecord]], about: Mapping[str, About] | None = None) -> str:
     """Campaigns side by side in Markdown; the first is what the others are compared with.
 
     Args:
         reports: records by name of the campaign, of which the kernels' names are unique within each.
+        about: what else is known, by name of the campaign.
     """
     found = {name: numbers(records) for name, records in reports.items()}
     head = (
@@ -25,6 +41,7 @@ def compared(reports: Mapping[str, Sequence[KernelRecord]]) -> str:
             [
                 "# Campaigns side by side",
                 table(head, rows) if rows else "There are none.",
+                *filter(None, [_missing(about or {}), _folders(about or {})]),
                 *([_paired(reports)] if len(reports) > 1 else []),
             ]
         )
@@ -44,6 +61,34 @@ def _row(name: str, found: Numbers) -> tuple[str, ...]:
         mean(found.geometric_mean),
         number(found.rounds_mean, 1),
         "" if found.success_of_runnable is not None else f"no rate: {no_rate(found)}",
+    )
+
+
+def _missing(about: Mapping[str, About]) -> str:
+    """What the figures leave out."""
+    lines: list[str] = []
+    for name, each in about.items():
+        if each.left:
+            said = f"- {code(name)} is not through with {each.left} of its artefacts, which are in no figure"
+            if each.damaged:
+                shown = ", ".join(code(kernel) for kernel in each.damaged[:DAMAGED_SHOWN])
+                more = " and more" if len(each.damaged) > DAMAGED_SHOWN else ""
+                said += f"; of {len(each.damaged)} the record is there and can't be read: {shown}{more}"
+            lines.append(said)
+    return "\n".join(lines)
+
+
+def _folders(about: Mapping[str, About]) -> str:
+    folders = list(dict.fromkeys(each.folder for each in about.values()))
+    if len(folders) < 2:
+        return ""
+    if len({folder.name for folder in folders}) < len(folders):
+        where = "some of which have the same name"
+    else:
+        where = "; ".join(f"{code(name)}: {prose(each.folder.name)}" for name, each in about.items())
+    return (
+        f"**Not of the same folder**: they were begun over {len(folders)} folders ({where}). Kernels of the same name "
+        "need not be the same kernels."
     )
 
 

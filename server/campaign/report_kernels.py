@@ -14,12 +14,14 @@ from .report_text import code, extent, mean, number, prose, section, span, table
 KNOB_CHARACTERS: Final = 160
 KERNELS: Final = (
     "kernel", "lines", "outcome", "speed-up", "95 % interval", "when accepted", "baseline, us", "speed of light, %",
-    "candidates", "chosen", "seconds", "remark",
+    "candidates", "chosen", "seconds", "best on the device", "remark",
 )  # fmt: skip
 KERNELS_SAY: Final = """\
 Speed-up: the baseline's time over the winner's, weighted over the cases, as measured once more at the end with fresh
 inputs; 1 where the baseline stays. "When accepted" is what the same winner showed when it was chosen. Microseconds and
-% of the speed of light are the baseline's; with several cases, the least and the most."""
+% of the speed of light are the baseline's; with several cases, the least and the most. "Best on the device": the most
+that a candidate, right on the visible cases, gained there, and whether it was accepted; if it was not, the remark says
+why."""
 FAILURES_SAY: Final = """\
 `not_loaded`: no task could be made of the artefact. `baseline_failed`: the original does not run.
 `unjudged`: it was timed, but it disagrees with itself or its results prove nothing, so no candidate can be judged.
@@ -102,6 +104,7 @@ def _row(record: KernelRecord) -> tuple[str, ...]:
         str(record.attempts),
         code(chosen, KNOB_CHARACTERS) if chosen else "",
         number(record.seconds.get(TOTAL), 0),
+        _on_device(record),
         _remark(record),
     )
 
@@ -110,18 +113,28 @@ def _cases(times: Sequence[float]) -> str:
     return f" ({len(times)} cases)" if len(times) > 1 else ""
 
 
+def _on_device(record: KernelRecord) -> str:
+    if record.device_gain is None:
+        return ""
+    return f"{number(record.device_gain.ratio)}, {'refused' if record.device_gain_refused else 'accepted'}"
+
+
 def _remark(record: KernelRecord) -> str:
     """Why something of the row is blank, or differs from what its column says."""
+    said = _said(record)
+    if record.device_gain is not None and record.device_gain_refused:
+        # More than that nothing was gained.
+        said = "" if record.outcome == "no_gain" else said
+        said = "; ".join(filter(None, [said, f"refused: {prose(record.device_gain_refused)}"]))
+    return said
+
+
+def _said(record: KernelRecord) -> str:
     if record.outcome == "gained":
         if record.verified is None:
             return "gain unknown" if record.gain is None else "not measured once more at the end"
         return "" if record.verified.comparison == "faster" else f"at the end {record.verified.comparison}"
-    if record.outcome in FAILURES:
-        return "see failures"
-    gain = record.device_gain
-    if gain is not None and gain.comparison == "faster" and record.device_gain_refused:
-        return f"{number(gain.ratio)} times on the device, refused: {prose(record.device_gain_refused)}"
-    return _why(record)
+    return "see failures" if record.outcome in FAILURES else _why(record)
 
 
 def _why(record: KernelRecord) -> str:

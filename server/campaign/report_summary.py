@@ -12,7 +12,8 @@ from .report_numbers import Numbers, no_rate, numbers
 from .statistics import BUCKETS, GeometricMean, bucket_of, by_length, center, geometric_mean
 
 FAILURES: Final[tuple[Outcome, ...]] = ("not_loaded", "baseline_failed", "unjudged", "failed")
-STAGES: Final = ("adapt", "task", "baseline", "agent", "finish", "unseen")
+ADAPT: Final = "adapt"
+STAGES: Final = (ADAPT, "task", "baseline", "agent", "finish", "unseen")
 TOTAL: Final = "total"
 NO_KIND: Final = "not told"
 NO_REASON: Final = "no reason was kept"

@@ -15,12 +15,16 @@ from typing import Final, Self, TextIO
 
 from ..tools.run_shown import words
 from .model import KernelRecord
-from .report_numbers import counted, succeeds
-from .report_summary import FAILURES, TOTAL
+from .report_numbers import counted, is_loaded, succeeds
+from .report_summary import ADAPT, FAILURES, TOTAL
 from .statistics import center
 
 RECENT: Final = 8
 """Kernels of those that are through that a table shows."""
+PREPARING: Final = 8
+"""Of those whose tasks are being made, the first that a table shows."""
+SEEN_S: Final = 1.0
+"""In less than that a task is not made: it is there from an earlier sitting."""
 TICK_S: Final = 1.0
 NAME_WIDTH: Final = 32
 LINE_CHARACTERS: Final = 400
@@ -66,8 +70,12 @@ class Live:
         self._terminal = stream if is_terminal(stream) else None
         self._records = {record.name: record for record in records}
         self._total, self._parallel, self._say = total, max(1, parallel), say
-        self._tasks: dict[str, int] | None = {} if only_tasks else None
-        """Cases of the tasks that were made, where that is all that is done."""
+        self._only_tasks = only_tasks
+        self._tasks: set[str] = set()
+        """Kernels whose tasks are there, as far as this sitting has looked."""
+        self._preparing: dict[str, _Working] = {}
+        self._making_s: list[float] = []
+        """That tasks took to be made, or to be given up."""
         self._clock, self._size = clock, size
         self._began_at = clock()
         self._working: dict[str, _Working] = {}
@@ -95,16 +103,23 @@ class Live:
         self._ticks.join()
         self._draw()
 
+    def preparing(self, name: str, where: str | None) -> None:
+        """The task of a kernel is being made, by the process of the GPU that is called so; None: there is none."""
+        with self._lock:
+            now = self._clock()
+            self._preparing[name] = _Working(words(where or "no GPU"), "making its task", now, now)
+        self._draw()
+
     def prepared(self, name: str, cases: int) -> None:
         """The task of a kernel is there, which is told where that is all that is done."""
         with self._lock:
-            if self._tasks is None:
-                return
-            self._tasks[name] = cases
-            through = len(self._records.keys() | self._tasks.keys())
+            self._made(name)
+            self._tasks.add(name)
+            through = len(self._records.keys() | self._tasks)
             line = f"[{through}/{self._total}] {words(name)}: a task with {cases} case{'' if cases == 1 else 's'}"
         if self._terminal is None:
-            self._say(line)
+            if self._only_tasks:
+                self._say(line)
         else:
             self._draw()
 
@@ -114,6 +129,7 @@ class Live:
             now = self._clock()
             # One that an earlier sitting was through with is worked on again.
             self._records.pop(name, None)
+            self._preparing.pop(name, None)
             self._working[name] = _Working(words(where or "no GPU"), "begun", now, now)
         self._draw()
 
@@ -128,9 +144,10 @@ class Live:
         """A kernel is through."""
         with self._lock:
             self._working.pop(record.name, None)
+            self._made(record.name)
             self._records[record.name] = record
             self._recent.append(record)
-            through = len(self._records.keys() | (self._tasks or {}).keys())
+            through = len(self._records.keys() | (self._tasks if self._only_tasks else set[str]()))
             line = f"[{through}/{self._total}] {words(record.name)}: {became(record)}"
         if self._terminal is None:
             self._say(f"{line}, {took}" if (took := _took(record)) else line)
@@ -142,6 +159,8 @@ class Live:
         with self._lock:
             for name in kernels:
                 self._working.pop(name, None)
+            of = words(where or "no GPU")
+            self._preparing = {name: at for name, at in self._preparing.items() if at.where != of}
             working = f" (it worked on {', '.join(sorted(kernels))})" if kernels else ""
             line = words(f"{where or 'the process'}: {why}{working}", LINE_CHARACTERS)
         if self._terminal is None:
@@ -151,43 +170,81 @@ class Live:
 
     def totals(self) -> list[str]:
         """All that is known of the whole: what became of kernels, and times."""
-        records = list(self._records.values())
-        if self._tasks is not None:
-            made, none = len(self._tasks), len(self._records.keys() - self._tasks.keys())
-            took = f"{duration(self._clock() - self._began_at)} so far"
-            return [f"{made + none}/{self._total} looked at, {made} with a task, {none} without", took]
+        records, so_far = list(self._records.values()), f"{duration(self._clock() - self._began_at)} so far"
+        if self._only_tasks:
+            made, none = len(self._tasks), len(self._records.keys() - self._tasks)
+            counts = f"{made + none}/{self._total} looked at, {made} with a task, {none} without"
+            return [counts, ", ".join([so_far, *([self._left_in_words()] if made + none < self._total else [])])]
         ratios = [ratio for record in records if (ratio := record.speedup) is not None]
         mean = center(ratios)
         counts = [
             f"{len(records)}/{self._total} through",
+            *([f"{len(self._tasks - self._records.keys())} more have a task"] if self._preparing else []),
             f"{sum(bool(record.baseline) for record in records)} measured",
             f"{sum(map(succeeds, records))} sped up by 5 % or more",
             f"{sum(record.outcome in FAILURES for record in records)} failed",
             "no speed-up known" if mean is None else f"geometric mean {mean:.3f}x of {len(ratios)}",
         ]
-        times = [f"{duration(self._clock() - self._began_at)} so far"]
-        if len(records) < self._total:
-            left = self.left_s()
-            times.append("time left unknown" if left is None else f"about {duration(left)} left")
-        return [", ".join(counts), ", ".join(times)]
+        left = [self._left_in_words()] if len(records) < self._total else []
+        return [", ".join(counts), ", ".join([so_far, *left])]
+
+    def _left_in_words(self) -> str:
+        left, tasks = self.left_s(), self._tasks_left_s()
+        if left is not None:
+            return f"about {duration(left)} left"
+        return f"about {duration(tasks)} left for tasks, then unknown" if tasks else "time left unknown"
 
     def left_s(self) -> float | None:
-        """Seconds that the rest will take if each kernel takes the median of those that are through, and the GPUs share
-        them evenly; None: none is through, or their times are not known."""
-        taken = [seconds for record in self._records.values() if (seconds := record.seconds.get(TOTAL)) is not None]
+        """Seconds that the rest will take; None: nothing tells.
+
+        Tasks that are still to be made take the median of those that were made, several at a time as now. Then each
+        kernel takes the median of those that were worked on, without the making of its task, which is done by then;
+        the GPUs share them evenly.
+        """
+        tasks, kernels = self._tasks_left_s(), 0.0 if self._only_tasks else self._kernels_left_s()
+        return None if tasks is None or kernels is None else tasks + kernels
+
+    def _tasks_left_s(self) -> float | None:
+        looked_at = self._records.keys() | self._tasks | self._preparing.keys()
+        waiting = max(0, self._total - len(looked_at))
+        if not self._preparing:
+            # Those that nobody has looked at are another sitting's.
+            return None if self._only_tasks and waiting else 0.0
+        if not self._making_s:
+            return None
+        each, now = median(self._making_s), self._clock()
+        begun = [max(0.0, each - (now - at.began_at)) for at in self._preparing.values()]
+        return max((waiting * each + sum(begun)) / len(begun), *begun)
+
+    def _kernels_left_s(self) -> float | None:
+        records = self._records.values()
+        taken = [
+            record.seconds[TOTAL] - record.seconds.get(ADAPT, 0.0) for record in records if TOTAL in record.seconds
+        ]
         if not taken:
             return None
         each, now = median(taken), self._clock()
         begun = [max(0.0, each - (now - working.began_at)) for working in self._working.values()]
         waiting = max(0, self._total - len(self._records) - len(begun))
+        if self._preparing:
+            # Of some there will be no task either.
+            sure = len(self._tasks - self._records.keys() - self._working.keys())
+            without = sum(not is_loaded(record) for record in records)
+            share = 1 - without / max(1, len(self._records.keys() | self._tasks))
+            waiting = sure + (waiting - sure) * share
         return max((waiting * each + sum(begun)) / self._parallel, *begun, 0.0)
+
+    def _made(self, name: str) -> None:
+        """A task is no longer being made."""
+        if (at := self._preparing.pop(name, None)) is not None and (took := self._clock() - at.began_at) >= SEEN_S:
+            self._making_s.append(took)
 
     def lines(self, width: int, height: int) -> list[str]:
         """The table: no line of it wider than `width` columns, and not more than `height` of them; 1 or more."""
         now = self._clock()
         working = [
             (_name(name), duration(now - at.began_at), f"{at.where}: {at.stage}, {duration(now - at.staged_at)}")
-            for name, at in self._working.items()
+            for name, at in [*self._working.items(), *list(self._preparing.items())[:PREPARING]]
         ]
         recent = [(_name(record.name), _took(record), became(record)) for record in self._recent]
         totals = self.totals()[:height]

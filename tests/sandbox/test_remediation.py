@@ -62,6 +62,12 @@ def explained(**changed: Any) -> tuple[Kind, Problem]:
         ({"bases": ["MemoryError"], "stage": "inputs"}, Kind.OUT_OF_MEMORY, "inputs"),
         ({"message": "[enforce fail] DefaultCPUAllocator: can't allocate memory"}, Kind.OUT_OF_MEMORY, "run"),
         ({"message": "CUDA error: Out of Memory"}, Kind.OUT_OF_MEMORY, "run"),
+        ({"message": "cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY", "stage": "inputs"}, Kind.OUT_OF_MEMORY, "inputs"),
+        (
+            {"message": "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`", "stage": "reference"},
+            Kind.OUT_OF_MEMORY,
+            "reference",
+        ),
         ({"stage": "task"}, Kind.REJECTED, "task"),
         ({"stage": "inputs"}, Kind.REJECTED, "inputs"),
         ({"stage": "reference"}, Kind.REJECTED, "reference"),

@@ -53,6 +53,9 @@ class Watch:
         self.said: list[tuple[Any, ...]] = []
         self.begun = anyio.Event()
 
+    def preparing(self, name: str, where: str | None) -> None:
+        self.said.append(("preparing", name, where))
+
     def prepared(self, name: str, cases: int) -> None:
         self.said.append(("prepared", name, cases))
 
@@ -114,7 +117,12 @@ async def test_what_a_worker_tells_is_shown(sitting: Sitting) -> None:
         "for name in left: through(name)",
         gpu(3),
     )
-    assert sitting.watch.said[:3] == [("prepared", "a", 2), ("started", "a", "GPU 3"), ("staged", "a", "timing")]
+    assert sitting.watch.said[:4] == [
+        ("preparing", "a", "GPU 3"),
+        ("prepared", "a", 2),
+        ("started", "a", "GPU 3"),
+        ("staged", "a", "timing"),
+    ]
     assert sitting.outcomes() == dict.fromkeys("abc", "no_gain")
     assert (campaign.halted, campaign.interrupted) == ([], None)
 

@@ -158,6 +158,13 @@ def test_without_a_gpu_it_says_that_nothing_is_timed(shell: Shell) -> None:
     assert shell.told == ["there is no GPU here: results are compared in the interpreter, and nothing is timed"]
 
 
+def test_python_files_that_are_passed_over_are_told(shell: Shell) -> None:
+    write(shell.path / "kernels" / "sort" / "task.yml", "")
+    assert shell.run("kernels", "--only", "sort") in (0, 1)
+    (note,) = [line for line in shell.told if "passed over" in line]
+    assert "3 Python files of kernels" in note
+
+
 def test_tasks_alone(shell: Shell) -> None:
     folder = CampaignFolder(shell.path / "out")
     for name in "ab":
@@ -210,6 +217,26 @@ def test_campaigns_are_set_side_by_side(shell: Shell) -> None:
     (text,) = shell.said
     assert "| `x/tb` |" in text
     assert "| `y/tb` |" in text
+    assert str(shell.path) not in text
+
+
+def test_comparing_tells_what_is_left_which_records_are_damaged_and_which_folders_differ(shell: Shell) -> None:
+    whole = shell.campaign("whole", gained("a", 2.0))
+    shell.campaign("again", gained("a", 2.0))
+    shell.run("--compare", "whole", "again")
+    assert "not through" not in shell.said[0]
+    assert "same folder" not in shell.said[0]
+    (whole.kernel("b") / "record.json").write_text("{")
+    (whole.kernel("c") / "record.json").unlink()
+    (shell.path / "kernels").rename(shell.path / "others")
+    shell.run("others", "--out", "elsewhere")
+    assert shell.run("--compare", "whole", "elsewhere") == 0
+    text = shell.said[0]
+    assert "- `whole` is not through with 2 of its artefacts" in text
+    assert "of 1 the record is there and can't be read: `b`" in text
+    assert "`elsewhere` is not through" not in text
+    assert "**Not of the same folder**" in text
+    assert "(`whole`: kernels; `elsewhere`: others)" in text
     assert str(shell.path) not in text
 
 

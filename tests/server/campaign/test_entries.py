@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.adapters.files import LINE
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.server.campaign.entries import code_lines, entries
+from tritonforge.server.campaign.entries import code_lines, entries, passed_over
 
 KERNEL = (
     '"""What it does."""\n\nimport torch  # for tensors\n\n\n# A comment.\ndef f(x):\n    return (\n        x\n    )\n'
@@ -39,6 +39,25 @@ def test_folders_with_a_task_yml_are_found_wherever_they_are_and_keep_apart(tmp_
         ("x.y", Path("x.y")),
     ]
     assert [entry.lines for entry in found] == [0, 6, 0]
+
+
+def test_python_files_beside_folders_with_a_task_yml_are_passed_over_and_named(tmp_path: Path) -> None:
+    folder(tmp_path, "utils.py", "eval.py", "__init__.py", "sort/task.yml", "sort/submission.py")
+    assert names(tmp_path) == ["sort"]
+    note = passed_over(tmp_path)
+    assert note is not None
+    assert note.startswith(f"2 Python files of {tmp_path.name} passed over")
+    assert "(eval.py, utils.py)" in note
+    with pytest.raises(Stopped) as caught:
+        names(tmp_path, only=("eval",))
+    assert note in (caught.value.problem.likely_fix or "")
+    folder(tmp_path, *[f"k{number:02}.py" for number in range(12)])
+    assert "k06.py and 6 more" in (passed_over(tmp_path) or "")
+
+
+@pytest.mark.parametrize("files", [("a.py",), ("sort/task.yml",), ("a.py", ".git/task.yml"), ("task.yml", "a.py")])
+def test_where_there_is_one_kind_of_artefacts_nothing_is_passed_over(tmp_path: Path, files: tuple[str, ...]) -> None:
+    assert passed_over(folder(tmp_path, *files)) is None
 
 
 def test_names_are_fit_for_folders(tmp_path: Path) -> None:

@@ -151,6 +151,14 @@ def test_damaged_files_are_as_if_they_were_not_there(folder: CampaignFolder, tex
     assert (folder.record("a"), folder.begun("a"), folder.adaptation("a")) == (None, Begun(), None)
 
 
+def test_records_that_are_there_and_cannot_be_read_are_named(folder: CampaignFolder) -> None:
+    frozen = folder.freeze(plan(), ENTRIES, resume=False)
+    folder.put(gained("a", 2.0))
+    folder.put(gained("b", 2.0))
+    (folder.kernel("b") / "record.json").write_text("{")
+    assert folder.damaged(frozen) == ["b"]
+
+
 def test_a_kernel_that_is_forgotten_keeps_its_task(folder: CampaignFolder) -> None:
     adaptation = Adaptation(form="pytest", entry="f", cases=1, assumptions=[], seconds=1.0)
     for file in ("kernel.py", "task.py"):

@@ -177,6 +177,16 @@ async def test_that_the_run_ends_with_it_is_no_reason_to_refuse_it(site: Site) -
     assert "ragged" in record.device_gain_refused
 
 
+async def test_one_that_got_no_verdict_was_not_accepted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(store: Store, run_id: str) -> Any:
+        # As where a sitting has ended between the last measurement and the verdict.
+        return store.run(run_id), [each.model_copy(update={"verdict": None}) for each in store.attempts(run_id)]
+
+    monkeypatch.setattr(module, "_read", read)
+    loses = (candidate(6, ratio=3.0, cases={"ragged": 0.7}), "huge tiles")
+    assert (await site.work(site.agent(loses))).device_gain_refused == "no verdict was given on it"
+
+
 async def test_an_accepted_one_is_the_best_on_the_device_too(site: Site) -> None:
     record = await site.work(site.agent(FAST))
     assert (record.device_gain, record.device_gain_refused) == (record.gain, None)

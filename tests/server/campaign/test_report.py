@@ -211,7 +211,7 @@ def test_every_kernel_is_in_the_table_the_fastest_first() -> None:
     assert [row[0] for row in rows][:4] == ["`double`", "`half_more`", "`barely`", "`stays`"]
     assert {row[0].strip("`") for row in rows} == {record.name for record in NINE}
     assert rows[0] == [
-        "`double`", "10", "`gained`", "2.000", "1.980 to 2.020", "2.000", "10.00", "50", "3", "", "60", "",
+        "`double`", "10", "`gained`", "2.000", "1.980 to 2.020", "2.000", "10.00", "50", "3", "", "60", "", "",
     ]  # fmt: skip
     # What was not measured is blank, and the remark says why.
     assert rows[3][3:6] == ["1.000", "", ""]
@@ -339,6 +339,30 @@ def test_gains_on_the_device_are_counted_apart_with_why_they_were_refused() -> N
     assert found.all.device_successes is not None
     assert (found.all.device_successes.count, found.all.device_successes.of) == (2, 4)
     text = report(records, begun(*records))
-    assert "2.500 times on the device, refused: case small is slower" in text
     (row,) = [line for line in text.splitlines() if line.startswith("| 1.05 times as fast on the device alone")]
     assert "50.0" in row
+    rows = {row[0]: row[-2:] for row in rows_of(text, "Every kernel")}
+    assert rows == {
+        "`a`": ["1.500, accepted", ""],
+        "`b`": ["2.500, refused", "refused: case small is slower"],
+        "`c`": ["1.010, accepted", "no reason was kept"],
+        "`d`": ["", "no reason was kept"],
+    }
+
+
+def test_a_best_one_on_the_device_that_was_refused_is_told_beside_what_became_of_the_kernel() -> None:
+    refused: dict[str, Any] = {"device_gain": gain(3.0), "device_gain_refused": "wrong in hidden case x|y"}
+    records = [
+        gained("won", 1.5, **refused),
+        made("faded", "gained", gain=gain(1.2), verified=gain(1.01, 0.99, 1.03), **refused),
+        made("died", "failed", failure_kind="process_died", why="it ended", **refused),
+        made("slower", "no_gain", why="nothing was faster", device_gain=gain(0.5), device_gain_refused="it is slower"),
+    ]
+    rows = {row[0]: row[-2:] for row in rows_of(report(records, begun(*records)), "Every kernel")}
+    why = "refused: wrong in hidden case x\\|y"
+    assert rows == {
+        "`won`": ["3.000, refused", why],
+        "`faded`": ["3.000, refused", f"at the end ambiguous; {why}"],
+        "`died`": ["3.000, refused", f"see failures; {why}"],
+        "`slower`": ["0.500, refused", "refused: it is slower"],
+    }

@@ -1,9 +1,11 @@
 """Campaigns side by side: each by itself, and on the kernels that all of them measured."""
 
+from pathlib import Path
+
 from tests.server.campaign.made_up_records import gained, made
 from tests.server.campaign.test_report import cells
 from tritonforge.server.campaign.model import CaseTime
-from tritonforge.server.campaign.report import compared
+from tritonforge.server.campaign.report import About, compared
 
 FULL = [gained("a", 2.0, attempts=4), gained("b", 1.5, attempts=2), made("c", "no_gain"), gained("only_here", 9.0)]
 WITHOUT = [gained("a", 1.0), gained("b", 1.5), made("c", "no_gain"), made("only_here", "failed", cases=1)]
@@ -64,6 +66,19 @@ def test_kernels_that_were_not_measured_alike_are_pointed_out() -> None:
     said = "Not alike: 1 of them were measured on GPUs of different names; 1 were timed in different cases."
     assert said in compared({"here": here, "there": there})
     assert "Not alike" not in compared({"here": here, "again": here})
+
+
+def test_what_figures_leave_out_and_folders_that_differ_are_told() -> None:
+    here, there = Path("/one/kernels"), Path("/two/kernels")
+    about = {"full": About(here, 0, []), "x": About(here, 12, [f"k|{number}" for number in range(10)])}
+    text = compared({"full": FULL, "x": WITHOUT}, about)
+    assert "- `x` is not through with 12 of its artefacts, which are in no figure; of 10 the record is there" in text
+    assert "k\\|7 and more" in text
+    assert "`full` is not" not in text
+    assert "same folder" not in text
+    text = compared({"full": FULL, "x": WITHOUT}, {"full": About(here, 0, []), "x": About(there, 0, [])})
+    assert "over 2 folders (some of which have the same name)" in text
+    assert "/one" not in text
 
 
 def test_names_of_campaigns_stay_text() -> None:

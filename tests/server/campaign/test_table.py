@@ -224,6 +224,69 @@ def test_tasks_are_not_told_of_where_more_is_done() -> None:
         assert said == []
 
 
+def test_tasks_that_are_being_made_are_shown_and_counted() -> None:
+    terminal, clock = Terminal(), Clock()
+    with live(terminal, total=6, width=200, clock=clock, records=[made("x", "not_loaded")]) as table:
+        for name in "abc":
+            table.preparing(name, "GPU 0")
+        clock.now += 30
+        table.prepared("a", 2)
+        assert terminal.screen == [
+            "b  30 s  GPU 0: making its task, 30 s",
+            "c  30 s  GPU 0: making its task, 30 s",
+            "1/6 through, 1 more have a task, 0 measured, 0 sped up by 5 % or more, 1 failed, no speed-up known",
+            "30 s so far, about 30 s left for tasks, then unknown",
+            "",
+        ]
+        table.finished(made("b", "not_loaded", why="it launches nothing"))
+        table.prepared("c", 1)
+        table.started("a", "GPU 0")
+        assert terminal.screen[:2] == ["b       not loaded: it launches nothing", "a  0 s  GPU 0: begun, 0 s"]
+        # None is being made any more.
+        assert terminal.screen[2].startswith("2/6 through, 0 measured")
+        for name in "defghijklm":
+            table.preparing(name, "GPU 1")
+        assert sum("making its task" in line for line in terminal.screen) == 8
+        table.halted("GPU 1", "its process ended", [])
+        assert not any("making its task" in line for line in terminal.screen)
+        assert any(line.startswith("a  0 s  GPU 0") for line in terminal.screen)
+
+
+def test_while_tasks_are_made_what_is_left_is_theirs_and_then_the_kernels_without_it() -> None:
+    clock, worked = Clock(), {"adapt": 100.0, "total": 160.0}
+    before = [made("a", "no_gain", cases=1, seconds=worked), made("b", "not_loaded", seconds={"adapt": 5.0})]
+    table = live(io.StringIO(), total=12, records=before, parallel=2, clock=clock)
+    # Ten kernels of 60 s: the making of tasks is not in it.
+    assert table.left_s() == pytest.approx(300)
+    for name in "cd":
+        table.preparing(name, "H200")
+    assert table.left_s() is None
+    table.prepared("c", 1)
+    # It was there, which says nothing of the others.
+    assert table.left_s() is None
+    table.preparing("e", "H200")
+    clock.now += 20
+    table.prepared("d", 1)
+    table.preparing("f", "H200")
+    # Six tasks of 20 s, and f's, two at a time; two kernels have a task, of eight more one in four will have none.
+    assert table.left_s() == pytest.approx((6 * 20 + 20) / 2 + (2 + 8 * 0.75) * 60 / 2)
+    table.prepared("e", 1)
+    table.prepared("f", 1)
+    assert table.left_s() == pytest.approx(300)
+
+
+def test_where_tasks_alone_are_made_the_time_that_they_take_is_left() -> None:
+    clock = Clock()
+    table = live(io.StringIO(), total=5, clock=clock, only_tasks=True)
+    table.preparing("a", None)
+    table.preparing("b", None)
+    assert table.totals()[1] == "0 s so far, time left unknown"
+    clock.now += 40
+    table.finished(made("a", "not_loaded", seconds={"adapt": 40.0}))
+    table.preparing("c", None)
+    assert table.totals() == ["1/5 looked at, 0 with a task, 1 without", "40 s so far, about 1 min 00 s left"]
+
+
 def test_what_is_left_is_the_median_of_what_is_through_shared_by_the_gpus() -> None:
     clock = Clock()
     before = [
