@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -11,28 +11,50 @@ from anyio.abc import TaskGroup
 from .errors import Stopped
 from .process import WorkerProcess
 
+LOW: Final = 1 / 3
+"""Of a pool's size: as long as so many are ready, measurements that follow each other come first. Then all that are
+missing are made side by side, which takes little longer than one."""
 Starter = Callable[[], Awaitable[WorkerProcess]]
 Finisher = Callable[[WorkerProcess], Awaitable[None]]
+
+
+def _no() -> bool:
+    return False
 
 
 class Gate:
     """Spares are made ready side by side; while something is measured on their device, only those that it waits for."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest_s: float = 0.0) -> None:
+        """
+        Args:
+            rest_s: for so long after a measurement nothing is made that can wait: the next one, which often follows at
+                once, would have to wait for it.
+        """
+        self._rest_s = rest_s
+        self._rested_at = 0.0
         self._making = 0
         self._quiet = 0
         self._changed = anyio.Condition()
 
     @asynccontextmanager
-    async def making(self, wanted: Callable[[], bool] = lambda: False) -> AsyncGenerator[None]:
+    async def making(self, wanted: Callable[[], bool] = _no, urgent: Callable[[], bool] = _no) -> AsyncGenerator[None]:
         """While a spare is being made.
 
         Args:
             wanted: whether someone waits for this one; asked again after `hurry`.
+            urgent: whether it can't wait for a rest between measurements; likewise.
         """
         async with self._changed:
-            while self._quiet and not wanted():
-                await self._changed.wait()
+            while not wanted():
+                if self._quiet:
+                    await self._changed.wait()
+                    continue
+                left_s = self._rested_at - anyio.current_time()
+                if left_s <= 0 or urgent():
+                    break
+                with anyio.move_on_after(left_s):
+                    await self._changed.wait()
             self._making += 1
         try:
             yield
@@ -43,7 +65,7 @@ class Gate:
                     self._changed.notify_all()
 
     async def hurry(self) -> None:
-        """Someone waits for a spare: it is made even now, as whoever measures is who waits."""
+        """Someone waits for a spare: it is made even now, as whoever measures is who waits. Or few are left."""
         async with self._changed:
             self._changed.notify_all()
 
@@ -60,11 +82,8 @@ class Gate:
             with anyio.CancelScope(shield=True):
                 async with self._changed:
                     self._quiet -= 1
+                    self._rested_at = anyio.current_time() + self._rest_s
                     self._changed.notify_all()
-
-
-def _nobody_waits() -> bool:
-    return False
 
 
 class Pool:
@@ -88,6 +107,7 @@ class Pool:
         self._tasks = tasks
         self._ready: deque[WorkerProcess] = deque()
         self._making = self._underway = 0
+        self._refilling = False
         self._waiting: deque[object] = deque()
         self._failure: Stopped | None = None
         self._failures = 0
@@ -145,6 +165,8 @@ class Pool:
         finally:
             self._waiting.remove(place)
             self._notify()
+            if self._gate is not None and self._making and self._is_low():
+                self._tasks.start_soon(self._gate.hurry)
             if len(self._ready) > max(self._size, 1):
                 self._tasks.start_soon(self._trim)
 
@@ -232,7 +254,7 @@ class Pool:
         started = None if self._finish is None else await self._start()
         try:
             # Who asks for a spare of several steps has no turn on the device yet: others' measurements come first.
-            async with self._gate.making(self._is_waited_for if self._finish is None else _nobody_waits):
+            async with self._gate.making(self._is_waited_for if self._finish is None else _no, self._is_low):
                 self._underway += 1
                 try:
                     spare = started or await self._start()
@@ -246,6 +268,14 @@ class Pool:
             if started is not None:
                 await started.discard()
             raise
+
+    def _is_low(self) -> bool:
+        """Whether few are ready; once they were, until all that are missing are underway."""
+        if len(self._ready) < self._size * LOW:
+            self._refilling = True
+        elif len(self._ready) + self._underway >= self._size:
+            self._refilling = False
+        return self._refilling
 
     def _is_waited_for(self) -> bool:
         """Whether more wait than spares are ready or underway."""

@@ -26,6 +26,8 @@ IDLE_CHECKS: Final = 4
 """How often within the idle time pools are looked at."""
 PROFILERS: Final = 1
 """Workers kept ready under one profiler's command: each holds a CUDA context of about 0.5 GB, and takes about 8 s."""
+REST_S: Final = 0.5
+"""Between two measurements that follow each other there is less: ending one's workers takes 0.3 s on an H200."""
 PROBE_S: Final = 10.0
 """How long the known kernel may take on a device under suspicion."""
 GONE_S: Final = 5.0
@@ -132,7 +134,7 @@ class LocalExecutor(Executor):
     async def _opening(self, device: Device | None) -> AsyncGenerator[None]:
         """While a process opens a device that nobody measures on."""
         assert device is not None
-        async with self._gate(device.uuid).making():
+        async with self._gate(device.uuid).making(urgent=lambda: True):
             yield
 
     async def _warm_worker(self, job: Job, device: Device | None) -> WorkerProcess:
@@ -206,7 +208,7 @@ class LocalExecutor(Executor):
         return [*self._pools.values(), *self._profilers.values()]
 
     def _gate(self, uuid: str) -> Gate:
-        return self._gates.setdefault(uuid, Gate())
+        return self._gates.setdefault(uuid, Gate(REST_S))
 
     def _pool(self, flavor: Flavor, device: Device | None) -> Pool:
         key = flavor, device.uuid if device is not None else None

@@ -297,3 +297,74 @@ async def test_spares_that_nobody_waits_for_any_more_do_not_stay() -> None:
         await maker.finish(4)
         assert pool.ready == 1
         assert sum(spare.discarded for spare in maker.made) == 3
+
+
+LONG_S = 1000.0
+
+
+async def test_after_a_measurement_the_next_one_comes_before_what_can_wait() -> None:
+    maker, gate = Maker(), Gate(LONG_S)
+    async with open_pool(maker, size=6, gate=gate) as (pool, takes):
+        await pool.filled()
+        for number in range(2):
+            async with gate.quiet():
+                await takes.begin(f"{number}")
+                await everybody_waits()
+            await everybody_waits()
+            assert (maker.begun, pool.ready) == (6, 5 - number)
+
+
+async def test_where_few_are_left_all_that_are_missing_are_made_at_once() -> None:
+    maker, gate = Maker(at_once=False), Gate(LONG_S)
+    async with open_pool(maker, size=6, gate=gate) as (pool, takes):
+        pool.fill()
+        await everybody_waits()
+        await maker.finish(6)
+        async with gate.quiet():
+            await takes.begin(*"abcde")
+            await everybody_waits()
+            assert (maker.begun, pool.ready) == (6, 1)
+        await everybody_waits()
+        assert maker.begun == 11
+        await maker.finish(5)
+        assert pool.ready == 6
+
+
+async def test_one_that_is_taken_last_of_many_has_the_others_made_in_the_rest_too() -> None:
+    maker, gate = Maker(at_once=False), Gate(LONG_S)
+    async with open_pool(maker, size=6, gate=gate) as (pool, takes):
+        pool.fill()
+        await everybody_waits()
+        await maker.finish(6)
+        async with gate.quiet():
+            await takes.begin(*"abc")
+            await everybody_waits()
+        await everybody_waits()
+        assert (maker.begun, pool.ready) == (6, 3)
+        await takes.begin("d", "e")
+        await everybody_waits()
+        assert maker.begun == 11
+        await maker.finish(5)
+
+
+async def test_when_no_measurement_follows_what_is_missing_is_made() -> None:
+    maker, gate = Maker(), Gate(0.01)
+    async with open_pool(maker, size=3, gate=gate) as (pool, takes):
+        await pool.filled()
+        async with gate.quiet():
+            await takes.begin("a")
+        with anyio.fail_after(PATIENCE_S):
+            await pool.filled()
+        assert (maker.begun, pool.ready) == (4, 3)
+
+
+async def test_what_somebody_waits_for_needs_no_rest() -> None:
+    maker, gate = Maker(), Gate(LONG_S)
+    async with open_pool(maker, size=0, gate=gate) as (_, takes):
+        async with gate.quiet():
+            pass
+        await takes.begin("a")
+        assert takes.numbers == {"a": 0}
+    with anyio.fail_after(PATIENCE_S):
+        async with gate.making(urgent=lambda: True):
+            pass
