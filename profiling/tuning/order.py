@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .space import Knob, Point, Space
-from .surrogate import Observed, Surrogate, expected_gain
+from .surrogate import Expected, Observed, Surrogate, expected_gain
 
 FLOOR: Final = 1.2
 """log(time) above the best of a case beyond which a point is just bad: how bad teaches nothing about the best."""
@@ -30,6 +30,9 @@ RECENT: Final = 30
 """Measurements that a surrogate is fitted to, at most, and how many of them are the last."""
 REFITTED: Final = 1.2
 """After so many times the measurements, its spread and length are chosen anew."""
+LOSS: Final = 0.01
+"""log(time / baseline time) of a case: a point that loses more there is none for all cases, as a run refuses it
+(`Limits.case_regression_pct`)."""
 ASSUMED_APART: Final = 0.25
 """Steps between a value and the same one where the file computes it."""
 
@@ -49,7 +52,7 @@ def place_of(space: Space, point: Point) -> tuple[float, ...]:
 
 
 def _coordinate(knob: Knob, value: int | bool | None) -> float:
-    if value is None:
+    if value is None or (knob.role == "tile" and value == knob.present and knob.assumed not in (None, value)):
         return ASSUMED_APART + (0.0 if knob.assumed is None else _coordinate(knob, knob.assumed))
     if knob.role in ("stages", "flag"):
         return float(value)
@@ -107,6 +110,56 @@ class Order:
                 if found is None or gain > found.gain:
                     found = Next(point, case, gain)
         return found
+
+    def choose_for_all(
+        self,
+        candidates: Mapping[str, Sequence[Point]],
+        known: Callable[[str, Point], float | None],
+        pending: Sequence[tuple[str, Point]] = (),
+    ) -> Next | None:
+        """The same where one point is for all cases: of its mean over them most is expected, and that it loses in none.
+
+        Args:
+            candidates: points that may be measured, by case.
+            known: what a point was measured at in a case, itself or another of the same code; None: it was not.
+            pending: what is being measured: taken to come out as expected.
+        """
+        if not any(candidates.values()):
+            return None
+        if (found := self._spread_out(candidates, pending)) is not None:
+            return found
+        model, number = self.model(pending), {case: place for place, case in enumerate(self.shares)}
+        best = self._best_for_all(known)
+        open_in = {case: set(points) for case, points in candidates.items()}
+        every = list(dict.fromkeys(point for points in candidates.values() for point in points))
+        found: Next | None = None
+        for point in self._some(None, every):
+            total, variance, passes, unsure = 0.0, 0.0, 1.0, list[tuple[float, str]]()
+            for case, share in self.shares.items():
+                value = known(case, point)
+                if value is not None:
+                    total += share * value
+                    passes *= value >= -LOSS
+                    continue
+                its = model.expected(self.place(point), self._parts(case, point), number[case])
+                total, variance = total + share * its.mean, variance + (share * its.deviation) ** 2
+                passes *= 0.5 * math.erfc(-(its.mean + LOSS) / (its.deviation * math.sqrt(2)))
+                if point in open_in[case]:
+                    unsure.append((share * its.deviation, case))
+            if unsure:
+                gain = passes * expected_gain(Expected(total, math.sqrt(variance)), best)
+                if found is None or gain > found.gain:
+                    found = Next(point, max(unsure, key=lambda one: one[0])[1], gain)
+        return found
+
+    def _best_for_all(self, known: Callable[[str, Point], float | None]) -> float:
+        """The best mean of what was measured in all cases and loses in none."""
+        best = 0.0
+        for point in dict.fromkeys(point for _, point in self.measured):
+            values = [(share, known(case, point)) for case, share in self.shares.items()]
+            if all(value is not None and value >= -LOSS for _, value in values):
+                best = max(best, sum(share * (value or 0.0) for share, value in values))
+        return best
 
     def _spread_out(
         self, candidates: Mapping[str, Sequence[Point]], pending: Sequence[tuple[str, Point]]

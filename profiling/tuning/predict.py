@@ -5,17 +5,19 @@ variants are measured; what is measured overrules them, and each part's weight i
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from ..compiler.launch import LaunchFacts
+from ..compiler.ttgir import Dot
 from ..hardware.model import Target
 from .prune import tensor_rank
 from .stream import SM_COUNT, stream
 
 PARTS: Final = (
     "bytes", "latency", "launch", "reread", "masked", "idle", "narrow", "unfilled", "tail", "tensor", "copies",
-    "spills", "tile", "thread", "buffers",
+    "spills", "tile", "thread", "buffers", "depth",
 )  # fmt: skip
 """What they are of."""
 WIDTH_BYTES: Final = 16
@@ -23,6 +25,8 @@ EACH: Final = 16
 EACH_SUM: Final = 128
 """Elements a thread, and sums of a product, that kernels do well with as a rule."""
 BUFFERS: Final = 3
+DEPTH_BYTES: Final = 128
+"""Of a row of a product's operand in a trip of a loop: what shared memory is swizzled by, at most."""
 
 
 def parts(launches: Sequence[LaunchFacts], target: Target, input_bytes: int | None = None) -> tuple[float, ...]:
@@ -62,7 +66,14 @@ def _multiplying(one: LaunchFacts, launches: Sequence[LaunchFacts], target: Targ
         "tile": 0.6 * math.log(max(1.0, 64.0 / reuse)),
         "thread": 0.05 * abs(math.log2(sums / (one.num_warps * target.limits.warp_threads) / EACH_SUM)),
         "buffers": 0.05 * max(0, BUFFERS - one.pipeline_buffers) if one.loops else 0.0,
+        "depth": 0.12 * math.log2(max(1.0, DEPTH_BYTES / max(map(_depth_bytes, dots)))) if one.loops else 0.0,
     }
+
+
+def _depth_bytes(dot: Dot) -> float:
+    """Of what a product sums over in a trip."""
+    bits = re.search(r"\d+", dot.a_dtype)
+    return dot.k * (int(bits[0]) if bits is not None else 16) / 8
 
 
 def _moving(launches: Sequence[LaunchFacts], target: Target, input_bytes: int | None) -> dict[str, float]:

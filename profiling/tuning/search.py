@@ -31,6 +31,8 @@ MANY: Final = 192
 """Elements a thread, of the 255 registers that it has."""
 WRONG_TWICE: Final = 2
 """A knob's value with which so many variants were wrong, and none was right, is not tried again."""
+REFUSED_OFTEN: Final = 3
+"""One with which the file refused so many, as an assertion does, or so many did not compile, and none was compiled."""
 
 Identity = tuple[object, ...]
 
@@ -77,6 +79,8 @@ class Search:
     """What the compiler's output lets one expect of the baseline."""
     _right: Counter[tuple[int, Value]] = field(default_factory=Counter[tuple[int, Value]])
     _wrong: Counter[tuple[int, Value]] = field(default_factory=Counter[tuple[int, Value]])
+    _compiled: Counter[tuple[int, Value]] = field(default_factory=Counter[tuple[int, Value]])
+    _refused: Counter[tuple[int, Value]] = field(default_factory=Counter[tuple[int, Value]])
     _elements: int = 1
     """Of the file's largest tile, as it is."""
     _spent: float = math.inf
@@ -98,7 +102,7 @@ class Search:
             return []
         chosen = [point for point in self.space.seeds() if point in self._left][:count]
         if not chosen:
-            points = [point for point in self._left if not self._is_known_wrong(point)]
+            points = [point for point in self._left if not self._is_known_wrong(point) and not self._is_refused(point)]
             scored = self.order.promising(points, count, self._burden)
             chosen = [point for _, point in scored]
             hopeless = self.evaluations >= LEAST_MEASURED and all(gain < SMALLEST_GAIN for gain, _ in scored)
@@ -126,7 +130,12 @@ class Search:
 
     def refused(self, point: Point, kind: Kind, problem: Problem) -> None:
         """A variant that could not be compiled."""
-        self.pruned[point] = prune.refused(kind, problem)
+        found = self.pruned[point] = prune.refused(kind, problem)
+        if found.reason in ("unusable", "does not compile"):
+            self._refused.update(enumerate(point))
+
+    def _is_refused(self, point: Point) -> bool:
+        return any(self._refused[each] >= REFUSED_OFTEN and not self._compiled[each] for each in enumerate(point))
 
     def _burden(self, point: Point) -> float:
         """What a point that was not compiled loses for far too many elements a thread, or for less than one."""
@@ -143,6 +152,7 @@ class Search:
 
     def _know(self, point: Point, facts: Mapping[str, Sequence[LaunchFacts]]) -> None:
         self._facts[point] = facts
+        self._compiled.update(enumerate(point))
         for case, launches in facts.items():
             identity = tuple((one.code_hash, one.grid, one.num_ctas) for one in launches)
             self._identity[case, point] = identity
@@ -191,7 +201,11 @@ class Search:
         completes = any(missing.values())
         if completes:
             candidates = missing
-        found = self.order.choose(candidates, self._pending)
+        if len(self.shares) > 1 and not self.space.listings and not completes:
+            found = self.order.choose_for_all(candidates, self.value, self._pending)
+        else:
+            # An autotuner's list has room for the best of each case.
+            found = self.order.choose(candidates, self._pending)
         if found is None:
             return None
         self._spent = found.gain

@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from ..diagnosis.source import syntax
-from . import knobs
+from . import knobs, origin
 from .knobs import Exposed, Found, Listing, Role, Slot, Value
 
 Point = tuple[Value, ...]
@@ -24,7 +24,10 @@ STAGES: Final = (1, 2, 3, 4, 5)
 LONE_TILE: Final = (32, 8192)
 """Where a kernel has one tile length."""
 TILES: Final = (16, 256)
-"""Where it has several: each of two is at most that long."""
+"""Where it has several, or multiplies matrices: each of two is at most that long."""
+FEWER: Final = 4
+"""Each of several lengths of a kernel that multiplies no matrices may be so many times shorter and longer than it is,
+where that is beyond `TILES`."""
 _DEFAULTS: Final = {"num_warps": 4, "num_stages": 3}
 """Of a launch that does not say (Triton 3.6, `backends/nvidia/compiler.py`)."""
 
@@ -47,11 +50,11 @@ class Knob:
     values: tuple[Value, ...]
     slots: tuple[Slot, ...]
     assumed: int | bool | None = None
-    """What the present value is most likely, where it is None: to tell how far others are."""
+    """What the present value comes to where it is None, or a limit that is not reached: to tell how far others are."""
 
     def shown(self, value: Value) -> Value:
         """A value as a reader knows it: what the file does not say is the compiler's default."""
-        absent = value is None and all(slot.before for slot in self.slots)
+        absent = value is None and self.parameter in knobs.OPTIONS and all(_is_added(slot) for slot in self.slots)
         return self.assumed if absent else value
 
 
@@ -128,7 +131,8 @@ def infer(
 
     Args:
         text: the file.
-        launched: kernels that calls of the entry launch, each with its `num_warps` and `num_stages`; None: unknown.
+        launched: kernels that calls of the entry launch, each with its `num_warps` and `num_stages`, and the integers
+            that its constants are; None: unknown.
         given: values of some knobs, by their names; other knobs keep the inferred ones. An empty list leaves a knob
             as it is.
 
@@ -139,18 +143,17 @@ def infer(
     if file is None:
         raise SpaceError("the kernel file can't be parsed, or is too long to be analysed")
     wanted = dict(given or {})
-    found = knobs.find(file, None if launched is None else launched.keys(), wanted)
+    found = knobs.find(file, launched, wanted)
     names = _names(found)
     _check(wanted, names, found)
-    tiles: dict[str, int] = {}
-    for one in found.exposed:
-        tiles[one.kernel] = tiles.get(one.kernel, 0) + (one.role == "tile")
     made: list[Knob] = []
     for name, one in zip(names, found.exposed, strict=True):
         assumed = one.present
         if assumed is None:
             assumed = (launched or {}).get(one.kernel, {}).get(one.parameter, _DEFAULTS.get(one.parameter))
-        values = _values(one, tiles[one.kernel], assumed)
+        if one.limits is not None and one.limits < int(one.present or 0):
+            assumed = one.limits
+        values = _values(file, one, assumed)
         # What the file has need not be among the values given: it is measured in any case, as what others have to beat.
         values = _sorted(wanted[name] or (one.present,)) if name in wanted else _sorted({*values, one.present})
         if _is_absent(one) and assumed is not None:
@@ -167,8 +170,13 @@ def infer(
 
 
 def _is_absent(one: Exposed) -> bool:
-    """Whether the file says nothing of it."""
-    return bool(one.slots) and all(slot.before for slot in one.slots)
+    """Whether it is an option of which the file says nothing."""
+    return one.parameter in knobs.OPTIONS and bool(one.slots) and all(_is_added(slot) for slot in one.slots)
+
+
+def _is_added(slot: Slot) -> bool:
+    """Whether nothing of the file is replaced."""
+    return (slot.line, slot.column) == (slot.end_line, slot.end_column)
 
 
 def _names(found: Found) -> list[str]:
@@ -202,7 +210,17 @@ def _check(given: Mapping[str, Sequence[int | bool]], names: Iterable[str], foun
             raise SpaceError(f"{name} must be 1 or more")
 
 
-def _values(one: Exposed, tiles: int, assumed: Value) -> tuple[Value, ...]:
+def _lengths(file: syntax.KernelFile, kernel: str, present: int) -> tuple[int, int]:
+    """The least and the most that the length of a kernel's tile may be."""
+    function = file.kernels[kernel]
+    if origin.multiplies(file, function):
+        return TILES
+    if sum(origin.is_shape(function, name) for name in function.constants) <= 1:
+        return LONE_TILE
+    return max(1, min(TILES[0], present // FEWER)), max(TILES[1], FEWER * present)
+
+
+def _values(file: syntax.KernelFile, one: Exposed, assumed: Value) -> tuple[Value, ...]:
     present = int(assumed or 0)
     match one.role:
         case "flag":
@@ -212,8 +230,10 @@ def _values(one: Exposed, tiles: int, assumed: Value) -> tuple[Value, ...]:
         case "stages":
             return STAGES
         case "tile" if present & (present - 1) == 0 and present > 0:
-            low, high = LONE_TILE if tiles == 1 else TILES
+            low, high = _lengths(file, one.kernel, present)
             low, high = min(low, *one.listed, present), max(high, *one.listed, present)
+            if assumed != one.present and one.present is not None:
+                high = present // 2  # more than a limit that is not reached changes nothing
             return tuple(value for value in _powers(high) if low <= value)
         case _:
             return _around(present, one.listed)

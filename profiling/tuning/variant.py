@@ -20,7 +20,7 @@ def variant(text: str, space: Space, first: Point, *others: Point) -> str | None
     """
     chosen = [first, *others]
     edits = [
-        Edit(slot.line, slot.column, slot.end_line, slot.end_column, f"{slot.before}{value!r}")
+        Edit(slot.line, slot.column, slot.end_line, slot.end_column, f"{slot.before}{value!r}{slot.after}")
         for knob, value in zip(space.knobs, first, strict=True)
         for slot in knob.slots
         if value != knob.present
@@ -33,7 +33,7 @@ def variant(text: str, space: Space, first: Point, *others: Point) -> str | None
             _config({**base, **_of_kernel(space, point, listing.kernel)}, listing.names) for point in chosen
         )
         edits.append(Edit(slot.line, slot.column, slot.end_line, slot.end_column, f"[{', '.join(configs)}]"))
-    return _edited(text, edits)
+    return edited(text, edits)
 
 
 def _of_kernel(space: Space, point: Point, kernel: str) -> dict[str, int | bool]:
@@ -77,7 +77,8 @@ def autotune_list(space: Space, kernel: str, points: Sequence[Point], key: Seque
 
 def _said(knob: Knob, space: Space, point: Point) -> Value:
     value = point[space.knobs.index(knob)]
-    return knob.assumed if value is None else value
+    # A limit that is not reached is no length.
+    return knob.assumed if value is None or (value == knob.present and knob.assumed is not None) else value
 
 
 def diff(before: str, after: str) -> str:
@@ -88,7 +89,8 @@ def diff(before: str, after: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _edited(text: str, edits: Sequence[Edit]) -> str | None:
+def edited(text: str, edits: Sequence[Edit]) -> str | None:
+    """A text with parts replaced; None where it would be no Python."""
     lines = [line.encode() for line in split_lines(text)]
     after: tuple[int, int] | None = None
     # Two edits at one place are insertions: those that were made first stand first.

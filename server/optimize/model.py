@@ -84,7 +84,7 @@ class AgentEnd(Wire):
     """Answers of a program that could not be read; each cost a round."""
     no_idea: str | None = None
     """Of `tune`: why it had nothing (more) to offer."""
-    chosen: dict[str, int | bool | None] | None = None
+    chosen: dict[str, int | bool | str | None] | None = None
     """Of `tune`: the values of the knobs of the candidate that was accepted."""
 
 
@@ -115,7 +115,7 @@ class OptimizeResult(Wire):
     """What was exported."""
     why_not: str | None = None
     """Why nothing was gained."""
-    chosen: dict[str, int | bool | None] | None = None
+    chosen: dict[str, int | bool | str | None] | None = None
     """Of the agent `tune`: the values of the winner's knobs."""
     stage: str | None = None
     """Of a failure that left nothing to judge: where it happened, as problems name it (`agent`, `source`, ...)."""

@@ -8,7 +8,6 @@ import anyio
 from ...profiling.optimization.model import BASELINE
 from ...profiling.tuning.importance import named
 from ...profiling.tuning.search import FINALISTS, Search
-from ...profiling.tuning.space import Point
 from ...sandbox.errors import Stopped, rejected
 from ...sandbox.outcome import Kind
 from ...sandbox.source import INLINE, Source
@@ -16,7 +15,7 @@ from ..runs.answer import Answer
 from ..runs.memory import sources_of
 from ..runs.record import Run
 from ..services import Services
-from ..tuning.find import Offer, offers, prepare, race
+from ..tuning.find import Offer, prepare, race
 from ..tuning.report import in_words
 from .model import AgentEnd, HowEnded, Plan, Says, Site, TaskAsked
 
@@ -40,7 +39,7 @@ class TuneAgent:
         if plan.parallel > 1:
             raise rejected("agent", "tune searches once: --parallel is for other agents", fix="Leave --parallel out.")
         self._plan, self._services, self._say = plan, services, say
-        self._chosen: dict[str, int | bool | None] | None = None
+        self._chosen: dict[str, int | bool | str | None] | None = None
         self.ends: list[AgentEnd] = []
 
     async def write_task(self, asked: TaskAsked) -> str | None:
@@ -80,7 +79,7 @@ class TuneAgent:
             return f"the search ended as {stopped.kind}: {stopped.problem.message}"
         if isinstance(found, str):
             return found
-        finalists = list(offers(found, baseline.text))
+        found, finalists = found
         if not finalists:
             return f"the search found nothing faster ({measured(found)})"
         tried = 0
@@ -92,7 +91,7 @@ class TuneAgent:
                     raise
                 return f"the run took no more: {stopped.problem.message}"
             if answer.attempt.accepted:
-                self._chosen = found.space.named(offer.point)
+                self._chosen = chosen(found, offer)
                 return None
             # What is another attempt over again costs nothing.
             tried += answer.attempt.duplicate_of is None
@@ -100,8 +99,10 @@ class TuneAgent:
                 break
         return f"none of the search's best was accepted ({measured(found)})"
 
-    async def _searched(self, run: Run, baseline: Source, task: Source, deadline: float) -> Search | str:
-        """The search when it has ended, or why there is none."""
+    async def _searched(
+        self, run: Run, baseline: Source, task: Source, deadline: float
+    ) -> tuple[Search, list[Offer]] | str:
+        """The search when it has ended, with what it offers, or why there is none."""
         services = self._services
         await services.require_gpu("tune")
         ground = await prepare(services, baseline, task, await services.target(run.frozen.target))
@@ -113,7 +114,7 @@ class TuneAgent:
         self._say(f"tune: searching {ground.space.size} points for up to {budget_s:.0f} s")
         tuning = await race(services, ground, search, budget_s, begin_s=min(BEGIN_S, left_s - budget_s))
         self._say(f"tune: {measured(search)}; stopped: {tuning.stopped_because}")
-        return search
+        return search, ground.offers(search)
 
     async def _submitted(self, site: Site, search: Search, offer: Offer, baseline: Source) -> Answer:
         """What became of a finalist.
@@ -124,24 +125,47 @@ class TuneAgent:
         machine, run_id = site.machine, site.run_id
         self._say(f"tune: about {math.exp(offer.value):.3f}x by the search's short races")
         source = Source(offer.text, INLINE, baseline.origin)
-        attempt = await machine.submit(run_id, source, strategy(search, offer.point), BASELINE)
+        attempt = await machine.submit(run_id, source, strategy(search, offer), BASELINE)
         while not await machine.wait(run_id, attempt.number, WAIT_S, _silent):
             pass
         return await machine.answer(run_id, attempt.number)
 
 
-def strategy(search: Search, point: Point) -> str:
+def strategy(search: Search, offer: Offer) -> str:
     """What a variant changes, in a line."""
     space = search.space
     if space.listings:
-        changes = f"autotune list with {in_words(space.named(point))}"
+        changes = f"autotune list with {in_words(space.named(offer.point))}"
+    elif offer.split is not None:
+        changes = "; ".join(f"{name}={value}" for name, value in chosen(search, offer, changed=True).items())
     else:
         changes = ", ".join(
             f"{knob.name} {named(knob.shown(knob.present))} -> {named(knob.shown(value))}"
-            for knob, value in zip(space.knobs, point, strict=True)
+            for knob, value in zip(space.knobs, offer.point, strict=True)
             if value != knob.present
         )
     return f"tune: {changes} (search: {measured(search)})"
+
+
+def chosen(search: Search, offer: Offer, *, changed: bool = False) -> dict[str, int | bool | str | None]:
+    """The values of the knobs; of those that depend on the inputs' size, in words.
+
+    Args:
+        search: that made the offer.
+        offer: what it offers.
+        changed: leave out knobs that are as they were.
+    """
+    split, space = offer.split, search.space
+    found: dict[str, int | bool | str | None] = {}
+    below = offer.point if split is None else split.below
+    for knob, high, low in zip(space.knobs, offer.point, below, strict=True):
+        if changed and high == low == knob.present:
+            continue
+        found[knob.name] = knob.shown(high)
+        if split is not None and high != low:
+            above, under = named(knob.shown(high)), named(knob.shown(low))
+            found[knob.name] = f"{above} where {split.condition.expression}, else {under}"
+    return found
 
 
 def measured(search: Search) -> str:

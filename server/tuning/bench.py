@@ -63,17 +63,18 @@ class Compiler:
         self._first: Mapping[str, Sequence[LaunchFacts]] | None = None
         self._limit_s = LEAST_LIMIT_S
         self._backend = backend_of(target)
-        self._inputs: dict[str, Values] = {}
+        self.inputs: dict[str, Values] = {}
+        """By case, on the CPU: for their form alone."""
 
     async def make_inputs(self, tasks: TaskWorker, cases: Sequence[str]) -> None:
         """Inputs on the CPU, for their form alone."""
         for case in cases:
-            self._inputs[case] = await tasks.make_inputs(case, seed=0, contents="repeated")
+            self.inputs[case] = await tasks.make_inputs(case, seed=0, contents="repeated")
 
     @property
     def input_bytes(self) -> dict[str, int]:
         """Of each case's largest tensor."""
-        sizes = {case: [_size(blob) for blob in values.blobs] for case, values in self._inputs.items()}
+        sizes = {case: [_size(blob) for blob in values.blobs] for case, values in self.inputs.items()}
         return {case: max(each) for case, each in sizes.items() if each}
 
     def source(self, point: Point | None) -> Source:
@@ -106,7 +107,7 @@ class Compiler:
         found: dict[str, list[LaunchFacts]] = {}
         async with capture_worker(self.executor, target=target_facts(self.target)) as worker:
             await worker.load(self.source(point), self.spec)
-            for case, inputs in self._inputs.items():
+            for case, inputs in self.inputs.items():
                 await worker.set_inputs(inputs)
                 capture = await worker.capture()
                 launches = [one for one in capture.launches if not one.tuning]

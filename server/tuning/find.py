@@ -6,8 +6,10 @@ from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
 from ...profiling.hardware.model import Target
+from ...profiling.tuning.knobs import OPTIONS
 from ...profiling.tuning.search import FINALISTS, Search
 from ...profiling.tuning.space import Point, Space, SpaceError, infer
+from ...profiling.tuning.split import Sizes, Split, sizes_of, splits
 from ...profiling.tuning.variant import variant
 from ...sandbox.errors import rejected
 from ...sandbox.facts import CapturedLaunch
@@ -19,6 +21,8 @@ from .bench import Compiler, GpuBench
 from .loop import Tuning
 from .report import winners
 
+SPLITS: Final = 1
+"""Files that choose between two points, offered at most."""
 COMPILERS: Final = 8
 """At most; half of the machine's cores."""
 CASE_LOSS: Final = 0.01
@@ -44,6 +48,12 @@ class Ground(NamedTuple):
         left = "; ".join(f"{name}: {why}" for name, why in self.space.left.items())
         return "the kernel file exposes no knob that could be changed" + (f" ({left})" if left else "")
 
+    def offers(self, search: Search) -> "list[Offer]":
+        """The finalists of a search that was made on it, the best first; see `offers`."""
+        text = self.compiler.kernel.text
+        trees = {case: self.compiler.inputs[case].tree for case in self.cases}
+        return list(offers(search, text, self.spec.entry, sizes_of(text, self.spec.entry, trees)))
+
     def search(self, evaluations: int | None = None) -> Search:
         """A search that has not begun, of at most so many evaluations."""
         total = sum(self.spec.cases[case].weight for case in self.cases)
@@ -59,6 +69,8 @@ class Offer(NamedTuple):
     """log(baseline time / time) over all cases, as the search measured it."""
     text: str
     """Of the file."""
+    split: Split | None = None
+    """Where two points are in it: both, and what decides between them. `point` is the one above."""
 
 
 async def prepare(
@@ -127,20 +139,34 @@ async def race(services: Services, ground: Ground, search: Search, budget_s: flo
     return tuning
 
 
-def offers(search: Search, kernel: str) -> Iterator[Offer]:
+def offers(search: Search, kernel: str, entry: str = "", sizes: Sizes | None = None) -> Iterator[Offer]:
     """The finalists of a search, the best first, those that lose in no case before those that do; an autotuner's list
-    gets the winners of single cases, too, and none is offered that has the same ones."""
+    gets the winners of single cases, too, and none is offered that has the same ones.
+
+    Args:
+        search: that has ended.
+        kernel: text of the file.
+        entry: its function that is called.
+        sizes: of the cases: where no point is best in all of them, a file may choose by these.
+    """
     known: set[frozenset[Point]] = set()
-    found = list(search.worth_offering())
+    found = [(_loses(search, choice.point), choice.value, choice.point, None) for choice in search.worth_offering()]
     if not search.space.listings:
-        found.sort(key=lambda choice: _loses(search, choice.point))
-    for choice in found:
-        others = winners(search, choice.point)[:FINALISTS] if search.space.listings else []
-        points = frozenset([choice.point, *others])
-        text = variant(kernel, search.space, choice.point, *others)
+        both = splits(search, kernel, entry, sizes or {}, CASE_LOSS)
+        found = sorted(
+            [*found, *((False, one.value, one.above, one) for one in both[:SPLITS])],
+            key=lambda one: (one[0], -one[1]),
+        )
+    for _, value, point, split in found:
+        if split is not None:
+            yield Offer(point, value, split.text, split)
+            continue
+        others = winners(search, point)[:FINALISTS] if search.space.listings else []
+        points = frozenset([point, *others])
+        text = variant(kernel, search.space, point, *others)
         if text is not None and points not in known:
             known.add(points)
-            yield Offer(choice.point, choice.value, text)
+            yield Offer(point, value, text)
 
 
 def _loses(search: Search, point: Point) -> bool:
@@ -155,8 +181,13 @@ def compilers() -> int:
 
 
 def _launched(captured: Mapping[str, Sequence[CapturedLaunch]]) -> dict[str, dict[str, int]]:
+    """Options of each kernel that is launched, as the first launch has them, and its integer constants, each the most
+    that a launch has."""
     launched: dict[str, dict[str, int]] = {}
     for launches in captured.values():
         for one in launches:
-            launched.setdefault(one.kernel, {"num_warps": one.num_warps, "num_stages": one.num_stages})
+            known = launched.setdefault(one.kernel, {"num_warps": one.num_warps, "num_stages": one.num_stages})
+            for name, value in one.constexprs.items():
+                if type(value) is int and name not in OPTIONS:
+                    known[name] = max(value, known.get(name, value))
     return launched

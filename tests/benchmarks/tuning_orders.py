@@ -1,7 +1,7 @@
 """Orders of search compared on made-up landscapes: `python tests/benchmarks/tuning_orders.py [--seeds N] [--optuna]`.
 
 For each: how far the best point found lies behind the best of all, after 15 % of the points have been measured. Optuna
-is compared where it is installed.
+is compared where it is installed. With `--cases`: searches for one point that is best over two cases.
 """
 
 import argparse
@@ -10,14 +10,19 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.diagnosis.made_up import H200
+from tests.profiling.tuning.facts import launch
 from tests.profiling.tuning.landscapes import Landscape, matmul, rough, rows
-from tritonforge.profiling.tuning.order import Order
+from tritonforge.profiling.compiler.launch import LaunchFacts
+from tritonforge.profiling.tuning.order import LOSS, Next, Order
+from tritonforge.profiling.tuning.search import Search
 from tritonforge.profiling.tuning.space import Point
 
 SHARE = 0.15
@@ -136,12 +141,110 @@ def behind(land: Landscape, points: list[Point], seed: int) -> float:
     return 100 * math.expm1(land.log_time[chosen] - land.best)
 
 
+CASES: Final = ("large", "medium")
+AHEAD: Final = 3
+"""Points underway at a time."""
+FILL_SHARE: Final = 0.8
+"""Of the measurements: after that, what is known of the best is completed."""
+ENOUGH: Final = math.log(1.05)
+
+
+class ByCase(Order):
+    """An order that looks for the best of each case."""
+
+    def choose_for_all(
+        self,
+        candidates: Mapping[str, Sequence[Point]],
+        known: Callable[[str, Point], float | None],
+        pending: Sequence[tuple[str, Point]] = (),
+    ) -> Next | None:
+        return self.choose(candidates, pending)
+
+
+class Both(NamedTuple):
+    """One kernel in two cases, from one of its points on."""
+
+    lands: Mapping[str, Landscape]
+    base: Point
+    points: Sequence[Point]
+
+    def gain(self, case: str, point: Point) -> float:
+        return self.lands[case].log_time[self.base] - self.lands[case].log_time[point]
+
+    def total(self, point: Point) -> float:
+        """log(base time / time) over both; nothing where it loses in one."""
+        gains = [self.gain(case, point) for case in self.lands]
+        return statistics.fmean(gains) if min(gains) >= -LOSS else 0.0
+
+
+def both(made: Callable[[int], Landscape], seed: int) -> Both:
+    lands: dict[str, Landscape] = {CASES[0]: made(seed), CASES[1]: made(seed + 500)}
+    points = [point for point in lands[CASES[0]].log_time if point in lands[CASES[1]].log_time]
+    return Both(lands, random.Random(seed).choice(points), points)
+
+
+def searched(kernel: Both, order: type[Order], count: int, seed: int) -> tuple[float, float]:
+    """What the best point gains that a search with so many measurements found, and what it and a file that chooses
+    between the best of each case do."""
+    drawn = random.Random(seed)
+    space = kernel.lands[CASES[0]].space
+    space = replace(
+        space, knobs=tuple(replace(knob, present=its) for knob, its in zip(space.knobs, kernel.base, strict=True))
+    )
+    search = Search(space, dict.fromkeys(CASES, 0.5), H200, seed=seed)
+    search.order = order(space, search.shares, seed)
+    search.baseline(compiled(kernel.base))
+    for point in kernel.points:
+        search.compiled(point, compiled(point))
+    underway: list[Next] = []
+    while search.evaluations < count:
+        search.filling = search.evaluations >= FILL_SHARE * count
+        while len(underway) < min(AHEAD, count - search.evaluations) and (found := search.next()) is not None:
+            underway.append(found)
+        if not underway:
+            break
+        point, case, _ = underway.pop(0)
+        search.measured(case, point, kernel.gain(case, point) + drawn.gauss(0, NOISE))
+    single = max((kernel.total(choice.point) for choice in search.choices()), default=0.0)
+    parts = [kernel.gain(case, search.champion(case).point) for case in CASES]
+    return single, max(single, statistics.fmean(parts))
+
+
+def compiled(point: Point) -> Mapping[str, Sequence[LaunchFacts]]:
+    return {case: [launch(code_hash=str(point))] for case in CASES}
+
+
+def compare_cases(names: Sequence[str], seeds: int) -> None:
+    print(
+        "| landscape | measured | kernels | for each case: 5 % found; share of the gain | for both | for both, or a "
+        "file of two |\n|" + " --- |" * 6
+    )
+    for name in names:
+        kernels = [both(LANDSCAPES[name], seed) for seed in range(seeds)]
+        tops = [max(map(kernel.total, kernel.points)) for kernel in kernels]
+        kept = [(seed, kernels[seed], top) for seed, top in enumerate(tops) if top >= ENOUGH]
+        for count in (8, 12, 16):
+            each, joint = (
+                [searched(kernel, order, count, seed) for seed, kernel, _ in kept] for order in (ByCase, Order)
+            )
+            cells: list[str] = []
+            for gains in ([one for one, _ in each], [one for one, _ in joint], [either for _, either in joint]):
+                enough = sum(gain >= ENOUGH for gain in gains) / len(gains)
+                share = statistics.fmean(gain / top for gain, (_, _, top) in zip(gains, kept, strict=True))
+                cells.append(f"{100 * enough:.0f} %; {share:.2f}")
+            print(f"| {name} | {count} | {len(kept)} | " + " | ".join(cells) + " |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--optuna", action="store_true")
     parser.add_argument("--only", nargs="*", default=list(LANDSCAPES))
+    parser.add_argument("--cases", action="store_true")
     chosen = parser.parse_args()
+    if chosen.cases:
+        compare_cases(chosen.only, chosen.seeds)
+        return
     strategies = STRATEGIES | ({"optuna TPE": tpe} if chosen.optuna else {})
     print("| landscape | points | measured | " + " | ".join(strategies) + " |")
     print("| --- |" + " --- |" * (2 + len(strategies)))

@@ -187,12 +187,21 @@ def _kernel(node: ast.FunctionDef) -> KernelFunction:
         constants=frozenset(
             argument.arg
             for argument in arguments
-            if argument.annotation is not None and dotted(argument.annotation).endswith("constexpr")
+            if argument.annotation is not None and _is_constexpr(argument.annotation)
         ),
         unspecialized=frozenset(unspecialized),
         configs=tuple(configs),
         autotuned=autotuned,
     )
+
+
+def _is_constexpr(annotation: ast.expr) -> bool:
+    """Whether it is `tl.constexpr`, which may stand there as a text."""
+    match annotation:
+        case ast.Constant(value=str(text)):
+            return text.strip().rpartition(".")[2] == "constexpr"
+        case _:
+            return dotted(annotation).endswith("constexpr")
 
 
 def _named(value: ast.expr, arguments: list[ast.arg]) -> Iterator[str]:

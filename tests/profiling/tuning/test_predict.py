@@ -35,6 +35,8 @@ PRODUCT: dict[str, Any] = {"dots": [dot(128, 128, 64)], "mma": "wgmma", "loops":
         ("copies", PRODUCT, {"pipeline_buffers": 0}),
         ("tile", PRODUCT, {"dots": [dot(16, 16, 16)]}),
         ("buffers", PRODUCT, {"pipeline_buffers": 2}),
+        ("depth", PRODUCT, {"dots": [dot(128, 128, 16)]}),
+        ("depth", PRODUCT, {"dots": [dot(128, 128, 64).model_copy(update={"a_dtype": "i8"})]}),
     ],
 )
 def test_each_fault_makes_its_part_larger(part: str, before: dict[str, Any], changed: dict[str, Any]) -> None:

@@ -12,9 +12,11 @@ from tests.profiling.tuning.facts import dot, launch
 from tests.profiling.tuning.landscapes import knob, space_of
 from tritonforge.profiling.compiler.launch import LaunchFacts
 from tritonforge.profiling.tuning.importance import effects
+from tritonforge.profiling.tuning.knobs import Listing
+from tritonforge.profiling.tuning.origin import Slot
 from tritonforge.profiling.tuning.parametrized import parametrized
-from tritonforge.profiling.tuning.search import Search
-from tritonforge.profiling.tuning.space import Point
+from tritonforge.profiling.tuning.search import REFUSED_OFTEN, Search
+from tritonforge.profiling.tuning.space import Point, Space
 from tritonforge.sandbox.outcome import Kind, Problem
 
 SPACE = space_of(knob("A", 1, 1, 2, 4), knob("B", 1, 1, 2))
@@ -59,6 +61,59 @@ def test_towards_the_end_only_the_best_are_completed() -> None:
     found = search.next()
     assert found is not None
     assert (found.case, found.point) == ("tall", (2, 1))
+
+
+def test_what_is_ahead_in_a_case_is_looked_at_in_the_others_at_once() -> None:
+    search = known((2, 1), (4, 1), (2, 2))
+    search.measured("wide", (2, 1), 0.3)
+    found = search.next()
+    assert found is not None
+    assert (found.case, found.point) == ("tall", (2, 1))
+
+
+def test_what_loses_in_a_case_is_no_longer_looked_at_however_far_ahead_it_may_be_in_others() -> None:
+    search = known((2, 1), (4, 1), (2, 2))
+    search.measured("tall", (2, 1), -0.05)
+    search.measured("wide", (4, 1), 0.2)
+    chosen = [search.next() for _ in range(5)]
+    # All that is left otherwise: (4, 1) in the other case, (2, 2) in both; and at the very last (2, 1).
+    assert [(each.case, each.point) for each in chosen[:1] if each] == [("tall", (4, 1))]
+    *_, last, none = chosen
+    assert none is None
+    assert last is not None
+    assert (last.point, last.gain) == ((2, 1), 0)
+
+
+def test_of_an_autotuners_list_each_case_has_its_own_best() -> None:
+    listing = Listing("kernel", Slot(1, 0, 1, 1), ("A", "B"), ({"A": 1, "B": 1},))
+    search = Search(Space(SPACE.knobs, (listing,), {}), dict.fromkeys(CASES, 0.5), H200)
+    for point in ((1, 1), (2, 1), (4, 1)):
+        search.compiled(point, facts(point))
+    for case, value in (("wide", -0.3), ("tall", -0.3)):
+        search.measured(case, (1, 1), value)
+    search.measured("wide", (2, 1), 0.5)
+    search.measured("tall", (2, 1), -0.5)
+    # It loses in one case and is the best of the other all the same.
+    assert search.champion("wide").point == (2, 1)
+    found = search.next()
+    assert found is not None
+    assert (found.case, found.point) == ("tall", (4, 1))
+
+
+def test_a_value_that_the_file_refuses_again_and_again_is_not_compiled_any_more() -> None:
+    search = Search(space_of(knob("A", 1, 1, 2, 4, 8), knob("B", 1, 1, 2, 4, 8)), {"wide": 1.0}, H200)
+    search.baseline(facts((1, 1), ["wide"]))
+    problem = Problem(stage="capture", message="AssertionError")
+    tried = 0
+    while points := search.to_compile(1):
+        (point,) = points
+        if point[0] == 8:
+            search.refused(point, Kind.REJECTED, problem)
+            tried += 1
+        else:
+            search.compiled(point, facts(point, ["wide"]))
+    assert tried == REFUSED_OFTEN
+    assert search.compiled_count == 12
 
 
 def test_the_same_code_counts_for_all_points_that_compile_to_it() -> None:

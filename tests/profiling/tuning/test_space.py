@@ -117,6 +117,8 @@ def test_stages_are_no_knob_without_a_loop() -> None:
 
 def test_options_that_may_hide_in_keywords_are_left_alone() -> None:
     assert list(values(infer(source("kernel[(1,)](x, n, BLOCK=128, **options)")))) == ["BLOCK"]
+    given = infer(source("kernel[(1,)](x, n, BLOCK=128, num_warps=4, **options)"))
+    assert list(values(given)) == ["BLOCK", "num_warps"]
 
 
 @pytest.mark.parametrize(("parameter", "value"), [("IS_CAUSAL", True), ("HEAD_DIM", 64), ("EVEN_K", 1), ("FLAG", 1)])
