@@ -22,11 +22,11 @@ from .verdict import (
     Outside,
     aliased_of,
     call_faults,
-    is_decoy,
     missing_kernel,
     named,
     outside,
     repeat_fault,
+    require_no_decoy,
     value_faults,
     worst_output,
 )
@@ -356,18 +356,7 @@ class _CaseCheck:
         else:
             # Operations are seen in calls with margins.
             self._seen.beside = outside(self._seen.facts)
-        if is_decoy(recorded):
-            names = ", ".join(recorded.names)
-            raise Stopped(
-                Kind.CHEATING,
-                Problem(
-                    stage="run",
-                    message=f"{recorded.pct:.1f} % of the device's time goes to other work than the kernel file's "
-                    f"Triton kernels: {names}",
-                    likely_cause="A library does the work and a Triton kernel stands beside it.",
-                    likely_fix="Do the work in the Triton kernels.",
-                ),
-            )
+        require_no_decoy(recorded)
 
     def _result(self, one: Round | None, faults: list[Fault]) -> CaseResult:
         seen = self._seen

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
+from ..sandbox.errors import Stopped
 from ..sandbox.facts import (
     BrokenMargin,
     CallFacts,
@@ -17,6 +18,7 @@ from ..sandbox.facts import (
     OutputComparison,
     Verification,
 )
+from ..sandbox.outcome import Kind, Problem
 
 Check = Literal[
     "form", "values", "accuracy", "inputs_changed", "out_of_bounds", "aliased", "reused_memory", "nondeterministic"
@@ -171,6 +173,25 @@ def outside(facts: CallFacts) -> Outside:
 def is_decoy(beside: Outside) -> bool:
     """Whether an entry's Triton kernels only stand beside the work."""
     return beside.pct is not None and beside.pct >= DECOY_PCT and (beside.us >= DECOY_US or not beside.gave_results)
+
+
+def require_no_decoy(beside: Outside) -> None:
+    """
+    Raises:
+        Stopped: ``cheating``: something else than the kernel file's Triton kernels does the work.
+    """
+    if not is_decoy(beside):
+        return
+    raise Stopped(
+        Kind.CHEATING,
+        Problem(
+            stage="run",
+            message=f"{beside.pct:.1f} % of the device's time goes to other work than the kernel file's Triton "
+            f"kernels: {', '.join(beside.names)}",
+            likely_cause="A library does the work and a Triton kernel stands beside it.",
+            likely_fix="Do the work in the Triton kernels.",
+        ),
+    )
 
 
 def missing_kernel(facts: CallFacts) -> str | None:
