@@ -1,11 +1,12 @@
 """The entry of an adapted kernel file: the function that is called, or a wrapper around what is called instead."""
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .facts import Facts, Function, parameters_of
-from .written import Writes, kernel_writes, writes_of
+from .random_numbers import draws
+from .written import Writes, kernel_writes, unreturned, writes_of
 
 SWITCHES: Final = frozenset({"inplace", "in_place", "inplace_backward", "overwrite"})
 """Parameters that say whether an argument is written to."""
@@ -25,6 +26,10 @@ def _real(value):
     return value
 
 """
+
+
+SEED: Final = "harness_seed"
+"""Parameter of an entry that was appended, where the function that it calls draws its inputs itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class Entry:
     wrapper: str
     """To be appended to the kernel file; empty where the function is there."""
     assumptions: tuple[str, ...]
+    added: tuple[int, str] = (0, "")
+    """A line to be added to the kernel file, after the line of that number; empty where there is none."""
 
 
 def entry_at(path: str, facts: Facts, calls: list[ast.Call], *, makes: bool) -> Entry | None:
@@ -74,6 +81,22 @@ def entry_at(path: str, facts: Facts, calls: list[ast.Call], *, makes: bool) -> 
     function = facts.functions.get(owner)
     if function is None:
         return None
+    found = _plain(path, owner, function, facts, calls, makes=makes)
+    # What stands on one line with its head has no end of its own.
+    results = unreturned(function, facts) if function.body[0].lineno > function.lineno else []
+    if found is None or found.written or found.avoided or not results:
+        return found
+    said = f"{owner} returns nothing: `return {', '.join(results)}`, what its kernels write, was added at its end"
+    line = f"{' ' * function.body[0].col_offset}return {', '.join(results)}\n"
+    return replace(found, added=(function.end_lineno or 0, line), assumptions=(*found.assumptions, said))
+
+
+def _plain(
+    path: str, owner: str, function: Function, facts: Facts, calls: list[ast.Call], *, makes: bool
+) -> Entry | None:
+    seeded = _seeded(path, owner, function, facts, makes=makes) if draws(function, facts) else None
+    if seeded is not None:
+        return seeded
     if makes or function.args.posonlyargs:
         # A task hands arguments over by place or by name, never some of both.
         return _wrapped(path, owner, f"call_{owner}".replace("__", "_"), function, facts, drop=0, makes=makes)
@@ -163,6 +186,26 @@ def _wrapped(
         writes.written -= {parameters_of(function)[0]}
     words = (f"the entry {name} was appended to the kernel file: it calls {called}", *_words(called, writes))
     return Entry(path, name, parameters, 0, *_outputs(writes), {}, wrapper, words)
+
+
+def _seeded(path: str, owner: str, function: Function, facts: Facts, *, makes: bool) -> Entry | None:
+    """A function that draws random numbers at every call: these are drawn from a seed that the task hands over."""
+    name = f"seeded_{owner}".replace("__", "_")
+    found = _wrapped(path, owner, name, function, facts, drop=0, makes=makes)
+    if found is None:
+        return None
+    head = f"def {name}("
+    wrapper = found.wrapper.replace(head, f"{head}{SEED}, " if found.parameters else f"{head}{SEED}")
+    before, returns, after = wrapper.rpartition("    return ")
+    wrapper = f"{before}    torch.manual_seed({SEED})\n{returns}{after}"
+    said = f"{owner} draws random numbers itself: {name} seeds them by {SEED}, which the task hands over"
+    return replace(
+        found,
+        parameters=[SEED, *found.parameters],
+        leading=1,
+        wrapper=f"\n\nimport torch\n{wrapper}",
+        assumptions=(*found.assumptions, said),
+    )
 
 
 def _launched(path: str, facts: Facts) -> Entry | None:

@@ -2,13 +2,14 @@
 
 Tests of other projects run their kernels on what happens to work. What a check of the baseline against itself finds is
 put into the task where it can be (arguments that are written to, results that differ from run to run), or the case is
-left out and named. Where the likeliest reading of an artefact leaves nothing to be timed, the next one is tried.
+left out and named. Where the likeliest reading of an artefact leaves nothing to be timed, the next one is tried. Where
+none can judge, one whose baseline runs is kept, so that it can be timed at least.
 """
 
 import ast
 import pprint
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,17 +26,23 @@ from ..audits import sound_audit
 from ..services import Services, target_facts
 from .facts import Function, facts_of, parameters_of
 from .model import Adapted
+from .returned import returns_new
 from .settle import NOT_ITS_DOING, WIDTH, Settled, origin, settle
 
-FROZEN: Final = re.compile(
-    r"^CASES = .*?^IN_PLACE = \([^\n]*\)\n(?:^NONDETERMINISTIC = True\n)?", re.MULTILINE | re.DOTALL
-)
+FROZEN: Final = re.compile(r"^CASES = .*?^IN_PLACE = \([^\n]*\)\n", re.MULTILINE | re.DOTALL)
 """What `settle` has written down."""
 PLAN: Final = Plan(seeds=1, repeats=1)
 MENDS: Final = 3
 """So often is a task changed before a case that still fails is left out."""
 INPUT: Final = re.compile(r"\binput(?:\[(\d+)\]| (\w+))")
 CHANGED: Final = "the call changed its inputs"
+RETURNED: Final = re.compile(r"the reference returned [\d,]+ (NaN|infinite) elements")
+NOT_FINITE: Final = {"NaN": "nan", "infinite": "inf"}
+"""By what a message calls them, the special values of a task."""
+BEFORE_THE_CALL: Final = frozenset({"source", "task", "inputs", "load"})
+"""Stages in which a baseline is refused that never ran. What is refused later ran, and its results prove nothing."""
+SIZES: Final = 2
+"""So many cases of a spare reading are timed; the others are checked."""
 REASON_CHARACTERS: Final = 200
 Failure = CaseResult | Stopped
 
@@ -51,6 +58,8 @@ class Grounded:
     """Why no candidate can be judged by it; None: one can."""
     kind: Kind | None = None
     """How the baseline ended then."""
+    runs: int = 2
+    """Where no candidate can be judged: 2: the baseline ran in a case that is timed; 1: in the small one; 0: not."""
 
 
 @dataclass(slots=True)
@@ -61,12 +70,16 @@ class _State:
     hidden: dict[str, Case]
     in_place: list[str]
     nondeterministic: bool
+    special: list[str]
     dropped: dict[str, Failure]
     said: list[str]
 
 
 async def ground(services: Services, tasks: Sequence[Adapted], *, target: str | None) -> Grounded:
-    """The first reading of an artefact by which a candidate can be judged; where there is none, the first that loads.
+    """The first reading of an artefact by which a candidate can be judged.
+
+    Where there is none, the first whose baseline runs in a case that is timed, else in the small one, else the first
+    that loads.
 
     Args:
         services: of this process, with a GPU.
@@ -77,8 +90,13 @@ async def ground(services: Services, tasks: Sequence[Adapted], *, target: str | 
         Stopped: no reading can be used; it says why the first can't.
     """
     failure: Stopped | None = None
-    best: Grounded | None = None
+    tried: list[tuple[_Ground, Grounded]] = []
+    compiles = False
     for adapted in tasks:
+        if adapted.is_spare and not compiles:
+            # Other inputs are of no use to it.
+            continue
+        compiles = False
         try:
             settled = await settle(services, [adapted], target=target)
         except Stopped as stopped:
@@ -88,25 +106,40 @@ async def ground(services: Services, tasks: Sequence[Adapted], *, target: str | 
             continue
         if settled.task.has_reference:
             return Grounded(settled.adapted, len(settled.task.cases.keys() - settled.dropped.keys()))
-        found = await _Ground(services, settled).look()
+        looked = _Ground(services, settled)
+        found = await looked.look()
         if found.why_not is None:
             return found
-        best = best or found
-    if best is not None:
-        return best
-    assert failure is not None
-    raise failure
+        compiles = looked.loads and found.kind is not Kind.COMPILE_ERROR
+        tried.append((looked, found))
+    for looked, _ in tried:
+        again = looked.with_special_values()
+        while again is not None:
+            found = await again.look()
+            if found.why_not is None:
+                return found
+            again = again.with_special_values()
+    if not tried:
+        assert failure is not None
+        raise failure
+    _, first = tried[0]
+    best = max((found for _, found in tried), key=lambda each: each.runs)
+    if best is first or not best.runs:
+        return first
+    told = f"another reading came first, and its baseline does not run: {first.kind}: {_shortened(first.why_not or '')}"
+    return replace(best, adapted=best.adapted.assuming(told))
 
 
 class _Ground:
     """One reading being tried."""
 
-    def __init__(self, services: Services, settled: Settled) -> None:
-        self._services, self._adapted = services, settled.adapted
+    def __init__(self, services: Services, settled: Settled, special: Sequence[str] = ()) -> None:
+        self.loads = True
+        self._services, self._settled, self._adapted = services, settled, settled.adapted
         task = settled.task
         left = {name: case for name, case in task.cases.items() if name not in settled.dropped}
         hidden = {name: case for name, case in task.hidden_cases.items() if name not in settled.dropped}
-        self._now = _State(left, hidden, list(task.in_place), task.nondeterministic, {}, [])
+        self._now = _State(left, hidden, list(task.in_place), task.nondeterministic, list(special), {}, [])
         self._all_small = all(case.small for case in left.values())
         self._kernel = Source(self._adapted.kernel, "kernel.py", origin(self._adapted))
         functions = facts_of(ast.parse(self._adapted.kernel)).functions
@@ -116,6 +149,10 @@ class _Ground:
         """Check the baseline against itself, change the task, and check again."""
         now = self._now
         first = dict(now.cases)
+        if now.special:
+            now.said.append(
+                f"the baseline returns {' and '.join(now.special)} in places, and a candidate has to as well"
+            )
         if now.in_place and self._returns_new(set(now.in_place)):
             now.said.append(f"judged by {', '.join(now.in_place)} alone: what {self._adapted.entry} may return is not")
         failed: dict[str, Failure] = {}
@@ -125,13 +162,53 @@ class _Ground:
                 break
         self._drop(failed)
         if not self._times_something():
-            why = next(each for name, each in now.dropped.items() if name in first)
-            now.cases = first
-            return self._grounded(why)
-        return self._grounded(None)
+            return self._unjudged(first)
+        self._check_the_others()
+        return self._grounded()
+
+    def with_special_values(self) -> "_Ground | None":
+        """The same reading, where what spoke against it is that its baseline returns NaN or Inf: these may be meant."""
+        now = self._now
+        messages = [_message(each) for each in now.dropped.values()]
+        found = {NOT_FINITE[match[1]] for message in messages for match in RETURNED.finditer(message)}
+        # The other of the two is told only where the first is allowed.
+        more = sorted(found - set(now.special))
+        return _Ground(self._services, self._settled, [*now.special, *more]) if more else None
 
     def _times_something(self) -> bool:
         return any(not case.small or self._all_small for case in self._now.cases.values())
+
+    def _check_the_others(self) -> None:
+        """Of the many sizes of a spare reading, the first are timed."""
+        now = self._now
+        others = [name for name, case in now.cases.items() if not case.small][SIZES:] if self._adapted.is_spare else []
+        for name in others:
+            now.hidden[name] = now.cases.pop(name)
+
+    def _unjudged(self, first: dict[str, Case]) -> Grounded:
+        """What can be timed, at least, of a reading by which no candidate can be judged."""
+        now = self._now
+        crashed = {name: each for name, each in now.dropped.items() if name in first and not self._ran(each)}
+        ran = {name: case for name, case in first.items() if name not in crashed}
+        timed = [name for name, case in ran.items() if not case.small or self._all_small]
+        failures = [now.dropped[name] for name in [*timed, *ran, *first] if name in now.dropped]
+        now.cases = ran or first
+        if ran:
+            now.said += [f"left out on the GPU: case {name} ({_words(each)})" for name, each in crashed.items()]
+        if ran and not timed:
+            now.cases = {name: case.model_copy(update={"small": False, "weight": 1.0}) for name, case in ran.items()}
+            now.said.append(f"timed on {', '.join(ran)}, which is small: the baseline runs in no other case")
+        self._check_the_others()
+        written = self._written(now).assuming(*now.said, f"no candidate can be judged: {_words(failures[0])}")
+        return Grounded(
+            written, len(now.cases), _message(failures[0]), failures[0].kind, runs=2 if timed else 1 if ran else 0
+        )
+
+    def _ran(self, failure: Failure) -> bool:
+        """Whether the baseline came to its end, whatever its results are worth."""
+        if isinstance(failure, Stopped) and (not self.loads or failure.problem.stage in BEFORE_THE_CALL):
+            return False
+        return failure.kind in (Kind.WRONG, Kind.REJECTED)
 
     async def _failures(self) -> dict[str, Failure]:
         """By case, hidden ones too, how the baseline disagrees with itself; those that agree are left out."""
@@ -165,6 +242,7 @@ class _Ground:
                     await worker.load(self._kernel, spec)
             except Stopped as stopped:
                 _raise_if_not_its_doing(stopped)
+                self.loads = False
                 failed |= dict.fromkeys(left, stopped)
                 left.clear()
                 return failed
@@ -228,17 +306,7 @@ class _Ground:
 
     def _returns_new(self, written: set[str]) -> bool:
         """Whether the entry may return anything but its arguments: that would no longer be judged."""
-        if self._entry is None:
-            return True
-        # One that is assigned where it is None is the argument wherever that was given, as what is written to was.
-        names = set(parameters_of(self._entry)) - _assigned(self._entry.body, written)
-        returned = [node.value for node in _own(self._entry) if isinstance(node, ast.Return) and node.value is not None]
-        parts = [part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else [value])]
-        return any(
-            not (isinstance(part, ast.Constant) and part.value is None)
-            and not (isinstance(part, ast.Name) and part.id in names)
-            for part in parts
-        )
+        return self._entry is None or returns_new(self._entry, written)
 
     def _drop(self, failed: dict[str, Failure]) -> None:
         for name, found in failed.items():
@@ -262,18 +330,16 @@ class _Ground:
 
         lines = (
             f"CASES = {literal(now.cases)}\nHIDDEN_CASES = {literal(now.hidden)}\n"
-            f"IN_PLACE = {tuple(now.in_place)!r}\n" + ("NONDETERMINISTIC = True\n" if now.nondeterministic else "")
+            f"IN_PLACE = {tuple(now.in_place)!r}\n"
+            + ("NONDETERMINISTIC = True\n" if now.nondeterministic else "")
+            + (f"SPECIAL_VALUES = {tuple(now.special)!r}\n" if now.special else "")
         )
         return replace(self._adapted, task=FROZEN.sub(lambda _: lines, self._adapted.task, count=1))
 
-    def _grounded(self, failure: Failure | None) -> Grounded:
+    def _grounded(self) -> Grounded:
         now = self._now
-        written = self._written(now).assuming(*now.said)
-        if failure is not None:
-            told = written.assuming(f"no candidate can be judged: {_words(failure)}")
-            return Grounded(told, len(now.cases), _message(failure), failure.kind)
         left = [f"left out on the GPU: case {name} ({_words(each)})" for name, each in now.dropped.items()]
-        return Grounded(written.assuming(*left), len(now.cases))
+        return Grounded(self._written(now).assuming(*now.said, *left), len(now.cases))
 
 
 def _raise_if_not_its_doing(stopped: Stopped) -> None:
@@ -281,44 +347,13 @@ def _raise_if_not_its_doing(stopped: Stopped) -> None:
         raise stopped
 
 
-def _own(function: Function) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions in it."""
-    waiting: list[ast.AST] = list(function.body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            continue
-        yield node
-        waiting += ast.iter_child_nodes(node)
-
-
-def _assigned(body: Sequence[ast.stmt], written: set[str]) -> set[str]:
-    """Names that stand for something else after they were assigned; where they are None they may be, if written to."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = list(body)
-    while waiting:
-        node = waiting.pop()
-        match node:
-            case ast.If(
-                test=ast.Compare(left=ast.Name(id=name), ops=[ast.Is()], comparators=[ast.Constant(value=None)])
-            ) if name in written:
-                found |= _assigned(node.body, written) - {name}
-                waiting += node.orelse
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
-                pass
-            case ast.AugAssign(target=ast.Name()):
-                # A tensor changes in place.
-                waiting.append(node.value)
-            case ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
-            case _:
-                waiting += ast.iter_child_nodes(node)
-    return found
-
-
 def _message(found: Failure) -> str:
     return found.problem.message if isinstance(found, Stopped) else found.message or ""
 
 
 def _words(found: Failure) -> str:
-    return f"{found.kind}: {' '.join(_message(found).split())[:REASON_CHARACTERS]}"
+    return f"{found.kind}: {_shortened(_message(found))}"
+
+
+def _shortened(message: str) -> str:
+    return " ".join(message.split())[:REASON_CHARACTERS]

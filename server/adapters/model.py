@@ -32,6 +32,8 @@ class Adapted:
     assumptions: tuple[str, ...]
     has_launches: bool = True
     """Whether the kernel file launches Triton kernels; a reference in plain torch does not."""
+    is_spare: bool = False
+    """Whether it is the reading before it with other inputs, to be tried where those fail on a GPU."""
 
     @property
     def name(self) -> str:

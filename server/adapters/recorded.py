@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from .entries import Entry, entry_at
+from .entries import SEED, Entry, entry_at
 from .facts import Facts, defined_by, dotted_name, facts_of, is_main, names_in, needed, root_name, segments
 from .model import Adapted, Form
 
@@ -19,6 +19,7 @@ CASES_LIMIT: Final = 12
 MODULE: Final = re.compile(r"(torch\.)?nn\.(?!Parameter$)[A-Z]\w*")
 """What makes a module of torch."""
 RUNTIME: Final = Path(__file__).parent / "templates" / "recorded.py.txt"
+TWO_SIZES: Final = "two sizes of the performance file"
 FORM_OF_TEST: Final = "defaults by dtype: the test states no tolerance that could be read"
 
 
@@ -39,6 +40,17 @@ class Tested:
     assumptions: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Which inputs a task has of those that a test and a performance file make."""
+
+    with_speed: bool
+    distinct: bool = False
+    """Whether integers are drawn without repetition where that is possible."""
+    other_sizes: bool = False
+    """Whether the sizes of the performance file are others than the two likeliest."""
+
+
 def adaptations(tested: Tested) -> Iterator[Adapted]:
     """Tasks for the functions that the test calls: the likeliest entry first, with the performance file first."""
     kernel_tree, test = ast.parse(tested.kernel), ast.parse(tested.test)
@@ -55,10 +67,14 @@ def adaptations(tested: Tested) -> Iterator[Adapted]:
         if entry is None:
             continue
         others = [each for each in order if each != path]
+        given = (tested, kernel_tree, facts, entry, stand_ins, others)
         if timed[path]:
-            yield _task(tested, kernel_tree, facts, entry, stand_ins, others, with_speed=True)
+            yield _task(*given, Reading(with_speed=True))
+            if "randint" in tested.speed:
+                yield _task(*given, Reading(with_speed=True, distinct=True))
+            yield _task(*given, Reading(with_speed=True, other_sizes=True))
         if called[path]:
-            yield _task(tested, kernel_tree, facts, entry, stand_ins, others, with_speed=False)
+            yield _task(*given, Reading(with_speed=False))
 
 
 def _stand_ins(facts: Facts, tested: Tested) -> dict[str, str]:
@@ -153,9 +169,9 @@ def _task(
     entry: Entry,
     stand_ins: dict[str, str],
     others: list[str],
-    *,
-    with_speed: bool,
+    reading: Reading,
 ) -> Adapted:
+    with_speed = reading.with_speed
     wanted = names_in(ast.parse(tested.test)) | (names_in(ast.parse(tested.speed)) if with_speed else set[str]())
     setup = segments(tested.kernel, needed(kernel, wanted, stand_ins))
     speed = tested.speed if with_speed else ""
@@ -165,12 +181,15 @@ def _task(
         ("TARGET", repr(entry.path)),
         ("PARAMETERS", repr(tuple(entry.parameters))),
         ("LEADING", repr(entry.leading)),
+        ("SEED", repr(SEED if SEED in entry.parameters else "")),
         ("WRITTEN", repr(tuple(entry.written))),
         ("AVOIDED", repr(tuple(entry.avoided))),
         ("FLAGS", repr(entry.flags)),
         ("NAMES", repr(stand_ins)),
         ("CLASSES", repr(tuple(classes))),
         ("LIMIT", repr(CASES_LIMIT)),
+        ("DISTINCT", repr(reading.distinct)),
+        ("OTHER_SIZES", repr(reading.other_sizes)),
         ("LINES", repr(_keys_by_line(ast.parse(tested.test), entry, stand_ins, facts))),
     ]
     imports = "contextlib\nimport dis\nimport inspect\nimport io\nimport random\nimport re\nimport sys\nimport types"
@@ -182,23 +201,40 @@ def _task(
         + f"\n# The performance file, if there is one.\nSPEED = {quoted(speed)}\n\n"
         + RUNTIME.read_text(encoding="utf-8")
     )
+    lines = tested.kernel.rstrip().splitlines(keepends=True)
+    at, added = entry.added
+    if added:
+        lines[at - 1] = f"{lines[at - 1].rstrip()}\n"
+        lines.insert(at, added)
     adapted = Adapted(
-        tested.form, tested.path, entry.name, f"{tested.kernel.rstrip()}\n{entry.wrapper}", task, tested.assumptions
+        tested.form,
+        tested.path,
+        entry.name,
+        f"{''.join(lines).rstrip()}\n{entry.wrapper}",
+        task,
+        tested.assumptions,
+        is_spare=reading.distinct or reading.other_sizes,
     )
-    return adapted.assuming(*entry.assumptions, *_words(tested, entry, others, with_speed=with_speed))
+    return adapted.assuming(*entry.assumptions, *_words(tested, entry, others, reading))
 
 
-def _words(tested: Tested, entry: Entry, others: list[str], *, with_speed: bool) -> Iterator[str]:
+def _words(tested: Tested, entry: Entry, others: list[str], reading: Reading) -> Iterator[str]:
     yield "one case a distinct call of the test, by the form of its arguments; calls with an empty tensor are left out"
     if others:
         yield f"the test also calls {', '.join(others)}: not judged here; what they return is not known to the task"
-    if with_speed:
+    if reading.with_speed:
+        which = "other sizes of the performance file than are usual" if reading.other_sizes else TWO_SIZES
         yield (
-            "timed on two sizes of the performance file (at most 128 MiB of inputs and 1e12 operations by its own "
-            "count); the test's calls are checked before a candidate is accepted, and the first one is the small case"
+            f"timed on {which} (at most 128 MiB of inputs and 1e12 operations by its own count); the test's calls are "
+            "checked before a candidate is accepted, and the first one is the small case"
         )
     else:
         yield "timed on the test's own sizes, which may be so small that a launch takes longer than the kernel"
+    if reading.distinct:
+        yield (
+            "integers are drawn without repetition wherever their range has as many: of what is written to one place "
+            "twice, chance would decide what stays"
+        )
     yield "seeds that the test sets are left out, so that each seed of the harness gives other inputs"
     yield "memory that the test leaves uninitialized holds zeros; gradients are not judged"
     yield "the baseline is the reference; tolerances are the " + FORM_OF_TEST

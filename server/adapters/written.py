@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from .facts import Facts, Function, parameters_of, root_name
+from .facts import Facts, Function, dotted_name, parameters_of, root_name
+from .returned import own
 
 STORES: Final = (
     "store",
@@ -25,6 +26,8 @@ VIEWS: Final = frozenset(
     )
 )  # fmt: skip
 """Methods and attributes of a tensor that mostly lie in the same memory."""
+SAME: Final = frozenset(("triton.reinterpret", "triton.TensorWrapper", "torch.as_strided"))
+"""Functions whose result lies in the memory of their first argument."""
 DEPTH: Final = 6
 """Calls within calls that are followed."""
 
@@ -63,6 +66,25 @@ def writes_of(
     aliases: Aliases = {name: {name} for name in names}
     walk.block(function.body, aliases)
     return walk.found
+
+
+def unreturned(function: Function, facts: Facts) -> list[str]:
+    """Local tensors of a function that returns nothing which its kernels write to, in their order; none where some
+    are made only in a branch."""
+    names = parameters_of(function)
+    walk = _Walk(facts, {}, 0, with_locals=True)
+    walk.block(function.body, {name: {name} for name in names})
+    at_top = [
+        target.id
+        for node in function.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    found = walk.found.written - set(names)
+    if any(isinstance(node, ast.Return) for node in own(function)) or not found <= set(at_top):
+        return []
+    return [name for name in dict.fromkeys(at_top) if name in found]
 
 
 def kernel_writes(kernel: Function, facts: Facts, depth: int = 0) -> set[str]:
@@ -133,8 +155,9 @@ def _constants(function: Function, passed: set[str] | None) -> dict[str, object]
 class _Walk:
     """Goes through the statements of a host function."""
 
-    def __init__(self, facts: Facts, constants: dict[str, object], depth: int) -> None:
+    def __init__(self, facts: Facts, constants: dict[str, object], depth: int, *, with_locals: bool = False) -> None:
         self.found = Writes()
+        self._with_locals = with_locals
         self._facts, self._constants, self._depth = facts, constants, depth
 
     def block(self, body: list[ast.stmt], aliases: Aliases) -> None:
@@ -206,7 +229,8 @@ class _Walk:
                     if isinstance(one, ast.Name):
                         aliases[one.id] = of
             case ast.Name(id=name), _:
-                aliases[name] = self._stands_for(value, aliases)
+                held = self._stands_for(value, aliases)
+                aliases[name] = {name} if self._with_locals and not held else held
             case ast.Tuple(elts=targets), _:
                 for one in [each for each in targets if isinstance(each, ast.Name)]:
                     aliases[one.id] = set()
@@ -225,6 +249,8 @@ class _Walk:
                     return self._stands_for(node.body if known else node.orelse, aliases)
                 return self._stands_for(node.body, aliases) | self._stands_for(node.orelse, aliases)
             case ast.Attribute(value=value, attr=attribute) if attribute in VIEWS:
+                return self._stands_for(value, aliases)
+            case ast.Call(func=function, args=[value, *_]) if dotted_name(function) in SAME:
                 return self._stands_for(value, aliases)
             case ast.Call(func=ast.Attribute(value=value, attr=attribute)) if attribute in VIEWS:
                 return self._stands_for(value, aliases)

@@ -21,8 +21,8 @@ from ..optimize.model import Plan as Headless
 from ..runs.memory import elapsed_s, source_of, sources_of
 from ..runs.record import Run
 from ..runs.store import Store
-from ..tools.benchmark_report import BenchmarkResult
 from .adapting import failed_within, record
+from .alone import NOT_ITS_DOING, Alone, timed_alone
 from .folder import TASK_FILES, WINNER, Adaptation, CampaignFolder, write
 from .model import CaseTime, Entry, Gain, KernelRecord, Plan, Unseen
 from .reasons import line
@@ -35,7 +35,6 @@ OURS: Final = frozenset({"agent", "export"})
 """Stages whose failures say nothing of a kernel."""
 TIMES_ALONE: Final[frozenset[Ablation]] = frozenset({Ablation.NO_PROFILE, Ablation.NO_DIAGNOSIS})
 """Without these, times are all that is asked of a baseline."""
-NOT_ITS_DOING: Final = frozenset({Kind.UNAVAILABLE, Kind.CANCELLED})
 Says = Callable[[str], None]
 
 
@@ -57,8 +56,8 @@ class Bench(NamedTuple):
     store: Store
     optimize: Callable[[Headless, Says, Says], Awaitable[OptimizeResult]]
     """Takes what takes progress and what takes the run's id, too."""
-    alone: Callable[[Source, Source], Awaitable[BenchmarkResult]]
-    """Times a kernel by a task, beside nothing and with nothing checked."""
+    alone: Alone
+    """Times a kernel beside nothing and with nothing checked."""
     unseen: Callable[[Won], Awaitable[tuple[list[Unseen], list[str]]]] | None
     """A winner on other shapes, and why some were left out; None: there is nothing to time it with."""
     gpu: str | None
@@ -113,7 +112,7 @@ async def worked(
             try:
                 # It ran, at least.
                 unjudged = {"outcome": "unjudged", "why": why, "failure_kind": kind}
-                return finished(**unjudged, **await _alone(bench, place, stage))
+                return finished(**unjudged | await _alone(bench, place, stage, why))
             except Stopped as other:
                 if other.kind in NOT_ITS_DOING:
                     raise
@@ -126,7 +125,7 @@ async def worked(
         try:
             if made.why_not is not None:
                 unjudged = {"outcome": "unjudged", "why": line(made.why_not), "failure_kind": made.kind}
-                return finished(**unjudged, **await _alone(bench, place, stage))
+                return finished(**unjudged | await _alone(bench, place, stage, unjudged["why"]))
             if plan.agent == NONE and plan.ablations >= TIMES_ALONE and bench.gpu is not None and made.agrees:
                 # There is nobody to go on with a run, and nothing that it would find out.
                 return finished(outcome="measured", **await _alone(bench, place, stage))
@@ -164,8 +163,14 @@ async def worked(
         return finished(outcome="failed", why=why, failure_kind="internal_error")
 
 
-async def _alone(bench: Bench, place: Path, stage: Says) -> dict[str, Any]:
+async def _alone(bench: Bench, place: Path, stage: Says, why: str | None = None) -> dict[str, Any]:
     """Fields of a kernel that is timed beside nothing.
+
+    Args:
+        bench: what it is timed with.
+        place: its folder.
+        stage: takes what is done at the moment.
+        why: what is said of it already; what is said of cases in which it does not run comes after that.
 
     Raises:
         Stopped: it does not run.
@@ -175,11 +180,8 @@ async def _alone(bench: Bench, place: Path, stage: Says) -> dict[str, Any]:
     stage("timing the baseline")
     kernel = await anyio.to_thread.run_sync(read_source, str(place / "kernel.py"), "kernel")
     task = await anyio.to_thread.run_sync(read_source, str(place / "task.py"), "task")
-    times = [
-        CaseTime(case=each.case, device_us=each.device_us, speed_of_light_pct=each.speed_of_light_pct)
-        for each in (await bench.alone(kernel, task)).cases
-    ]
-    return {"baseline": times}
+    times, left_out = await timed_alone(bench.alone, kernel, task)
+    return {"baseline": times, **({"why": "; ".join([*([why] if why else []), *left_out])} if left_out else {})}
 
 
 def _open_run(store: Store, folder: CampaignFolder, name: str) -> str | None:

@@ -81,8 +81,8 @@ async def _bench(shared: Opened) -> Bench:
         found = await unseen(services, _silent, **won._asdict(), budget_s=UNSEEN_S, tell=notes.append)
         return found, notes
 
-    async def alone(kernel: Source, task: Source) -> BenchmarkResult:
-        return await benchmark(services, _silent, kernel=kernel, task=task)
+    async def alone(kernel: Source, task: Source, cases: list[str] | None) -> BenchmarkResult:
+        return await benchmark(services, _silent, kernel=kernel, task=task, cases=cases)
 
     spec = await hardware_spec(services, _silent, detail=True)
     device = spec.model_dump(mode="json", exclude={"summary", "next_step", "artifacts"})

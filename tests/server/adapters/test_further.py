@@ -19,7 +19,7 @@ def timed(folder: Path, speed: str = SPEED, **more: str) -> tuple[Adapted, Adapt
     """The task with a performance file's sizes, and the one without."""
     file = folder / "scale_perf.py"
     file.write_text(speed)
-    with_speed, without, *_ = choices(bench_file(folder, **more), performance=file)
+    with_speed, *_, without = choices(bench_file(folder, **more), performance=file)
     return with_speed, without
 
 

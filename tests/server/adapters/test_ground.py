@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from tests.server.adapters.files import LINE, loaded
 from tritonforge.profiling.correctness import check_case
 from tritonforge.sandbox.errors import Stopped
+from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import interpreter_worker, task_worker
+from tritonforge.sandbox.workers import TaskWorker, interpreter_worker, task_worker
 from tritonforge.server.adapters import ground as module
 from tritonforge.server.adapters.find import choices
 from tritonforge.server.adapters.ground import Grounded, ground
+from tritonforge.server.adapters.model import Adapted
 from tritonforge.server.adapters.settle import Settled
 from tritonforge.server.services import Services, target_facts
 from tritonforge.server.settings import Settings
@@ -194,6 +197,141 @@ async def test_the_first_reading_stays_where_none_is_better(services: Services, 
     assert found.kind in UNWRITTEN
 
 
+def crashing(where: str) -> str:
+    """RAGGED, raising where its kernels really run, on sizes that a condition holds for."""
+    raised = f"    if x.numel() {where} and y[0] == 2 * x[0]:\n        raise RuntimeError('an illegal access')\n"
+    return RAGGED.replace("    return y", f"{raised}    return y")
+
+
+def with_speed(folder: Path, kernel: str, sizes: str, drawn: str = "x(size)") -> list[Adapted]:
+    """Its readings, with a performance file of these sizes, and a test of 96 elements."""
+    file, speed = folder / "made_up.py", folder / "made_up_perf.py"
+    file.write_text(f"{HEAD}{kernel}\n{LINE}\n\n{TEST}entry(x(96))\n")
+    speed.write_text(
+        "import torch\nfrom TritonBench_v1.made_up import entry\nfrom performance_utils import Performance_Metrics\n\n"
+        "def x(n):\n    return torch.randn(n)\n\n\nclass performance_metrics(Performance_Metrics):\n"
+        f"    def get_input_tensors(self):\n        self.input_tensors = [{drawn} for size in {sizes}]\n\n"
+        "    def to_cuda(self, input_tensor):\n        return input_tensor.cuda()\n\n"
+        "    def call_op(self, input_tensor):\n        return entry(input_tensor)\n"
+    )
+    return choices(file, performance=speed)
+
+
+async def test_a_case_in_which_it_crashes_is_not_timed_where_nothing_can_be_judged(
+    services: Services, tmp_path: Path
+) -> None:
+    kernel = crashing("== 52")
+    found = await grounded(services, tmp_path, kernel, "entry(x(52))\nentry(x(100))\n")
+    assert (found.cases, list(loaded(found.adapted).CASES), found.runs) == (1, ["call_2"], 2)
+    assert found.kind in UNWRITTEN
+    *_, left_out, why = found.adapted.assumptions
+    assert left_out.startswith("left out on the GPU: case call_1 (runtime_error: ")
+    assert why.startswith(f"no candidate can be judged: {found.kind}: ")
+
+
+async def test_of_readings_that_can_not_judge_one_that_runs_comes_before_one_that_crashes(
+    services: Services, tmp_path: Path
+) -> None:
+    first = crashing("> 0")
+    kernel = f"{first}\n\n{RAGGED.replace('entry', 'other')}"
+    found = await grounded(services, tmp_path, kernel, "entry(x(100))\nentry(x(52))\nother(x(100))\n")
+    assert (found.adapted.entry, found.runs) == ("other", 2)
+    assert found.kind in UNWRITTEN
+    assert found.adapted.assumptions[-1].startswith(
+        "another reading came first, and its baseline does not run: runtime_error: "
+    )
+
+
+async def test_where_it_crashes_in_every_reading_the_first_stays_as_it_is(services: Services, tmp_path: Path) -> None:
+    first = crashing("> 0")
+    kernel = f"{first}\n\n{first.replace('entry', 'other')}"
+    found = await grounded(services, tmp_path, kernel, "entry(x(100))\nentry(x(52))\nother(x(100))\n")
+    assert (found.adapted.entry, found.runs, found.kind) == ("entry", 0, Kind.RUNTIME_ERROR)
+    assert list(loaded(found.adapted).CASES) == ["call_1", "call_2"]
+
+
+async def test_a_small_case_is_timed_where_it_runs_in_no_other(services: Services, tmp_path: Path) -> None:
+    kernel = crashing("!= 96")
+    found = await ground(services, with_speed(tmp_path, kernel, "(320, 640)")[:1], target="h100")
+    task = loaded(found.adapted)
+    assert (found.runs, list(task.CASES)) == (1, ["call_1"])
+    assert task.CASES["call_1"].keys() == {"call", "inputs"}
+    assert "timed on call_1, which is small: the baseline runs in no other case" in found.adapted.assumptions
+
+
+async def test_other_sizes_are_tried_where_the_usual_ones_fail_and_two_of_them_are_timed(
+    services: Services, tmp_path: Path
+) -> None:
+    # The usual sizes are the largest and what is nearest to a sixteenth of it.
+    kernel = crashing("in (64, 1024)")
+    found = await ground(services, with_speed(tmp_path, kernel, "(64, 128, 250, 256, 512, 1024)"), target="h100")
+    task = loaded(found.adapted)
+    assert found.why_not is None
+    # That of 250 elements is not written to its end.
+    assert [case["inputs"] for case in task.CASES.values() if "small" not in case] == ["x 512 float32", "x 256 float32"]
+    assert [case["inputs"] for case in task.HIDDEN_CASES.values()] == ["x 128 float32"]
+
+
+async def test_other_inputs_are_not_tried_for_what_does_not_load(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[bool] = []
+    settle = module.settle
+
+    async def counted(services: Services, tasks: Any, **more: Any) -> Settled:
+        tried.append(tasks[0].is_spare)
+        return await settle(services, tasks, **more)
+
+    monkeypatch.setattr(module, "settle", counted)
+    kernel = f"import no_such_module\n\n\n{RAGGED}"
+    found = await ground(services, with_speed(tmp_path, kernel, "(64, 128, 256)"), target="h100")
+    assert (found.kind, found.runs, tried) == (Kind.REJECTED, 0, [False, False])
+
+
+async def test_places_that_are_written_to_twice_by_chance_are_drawn_apart(services: Services, tmp_path: Path) -> None:
+    # Each call has another order of what is stored to the same place.
+    kernel = (
+        "COUNT = []\n\n\ndef entry(x):\n    y, out = torch.empty_like(x), torch.zeros(64)\n    _into(x, y)\n"
+        "    COUNT.append(1)\n    if x.is_floating_point():\n        raise RuntimeError('no places')\n"
+        "    order = range(64) if len(COUNT) % 2 else range(63, -1, -1)\n"
+        "    for at in order:\n        out[y[at] // 2] = at\n    return out\n"
+    )
+    tasks = with_speed(tmp_path, kernel, "(64,)", "torch.randint(0, size, (size,))")
+    found = await ground(services, tasks, target="h100")
+    assert (found.why_not, loaded(found.adapted).DISTINCT) == (None, True)
+
+
+@pytest.mark.parametrize(("value", "special"), [("nan", ("nan",)), ("nan, -inf", ("nan", "inf"))])
+async def test_a_baseline_that_returns_nan_in_every_reading_may(
+    services: Services, tmp_path: Path, value: str, special: tuple[str, ...]
+) -> None:
+    values = ", ".join(f"float('{each}')" for each in value.split(", "))
+    kernel = f"def entry(x):\n    y = torch.empty_like(x)\n    _into(x, y)\n    y[3:{3 + len(special)}] = "
+    found = await grounded(services, tmp_path, f"{kernel}torch.tensor([{values}])\n    return y\n", "entry(x(96))\n")
+    assert (found.why_not, loaded(found.adapted).SPECIAL_VALUES) == (None, special)
+    said = f"the baseline returns {' and '.join(special)} in places, and a candidate has to as well"
+    assert said in found.adapted.assumptions
+
+
+async def test_a_reading_without_nan_comes_before_one_with_them(services: Services, tmp_path: Path) -> None:
+    kernel = "def entry(x):\n    y = torch.empty_like(x)\n    _into(x, y)\n    y[3] = float('nan')\n    return y\n"
+    other = "\n\ndef other(x):\n    y = torch.empty_like(x)\n    _into(x, y)\n    return y\n"
+    found = await grounded(services, tmp_path, kernel + other, "entry(x(96))\nentry(x(64))\nother(x(96))\n")
+    assert (found.adapted.entry, found.why_not) == ("other", None)
+    assert not hasattr(loaded(found.adapted), "SPECIAL_VALUES")
+
+
+@pytest.mark.parametrize("returned", ["    return y\n", ""])
+async def test_an_entry_that_draws_its_own_inputs_agrees_with_itself(
+    services: Services, tmp_path: Path, returned: str
+) -> None:
+    kernel = "def entry(n):\n    x = torch.randn(n, device='cuda')\n    y = torch.empty_like(x)\n    _into(x, y)\n"
+    found = await grounded(
+        services, tmp_path, kernel.replace("_into(x, y)", "_double[(2,)](x, y, n, BLOCK=64)") + returned, "entry(96)\n"
+    )
+    assert (found.why_not, found.adapted.entry) == (None, "seeded_entry")
+
+
 async def test_a_task_with_a_reference_of_its_own_needs_no_grounding(
     services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +393,12 @@ async def test_a_case_that_has_no_memory_beside_others_is_looked_at_alone(
         return interpreter_worker(services.executor, target=target_facts(await services.target("h100")))
 
     monkeypatch.setattr(module, "check_case", no_memory)
-    monkeypatch.setattr(module, "task_worker", lambda executor, on_gpu: task_worker(executor, on_gpu=False))
+
+    def on_the_cpu(executor: Executor, on_gpu: bool) -> AbstractAsyncContextManager[TaskWorker]:
+        assert on_gpu
+        return task_worker(executor, on_gpu=False)
+
+    monkeypatch.setattr(module, "task_worker", on_the_cpu)
     monkeypatch.setattr(module, "sound_audit", _no_audit)
     monkeypatch.setattr(module._Ground, "_worker", in_the_interpreter)  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(services, "has_gpu", yes)

@@ -128,7 +128,8 @@ def test_an_argument_that_another_kernel_makes_is_no_case_and_the_other_kernel_c
 def test_a_performance_file_gives_the_sizes_and_the_test_is_checked(tmp_path: Path) -> None:
     speed = tmp_path / "scale_perf.py"
     speed.write_text(SPEED)
-    with_sizes, without = choices(bench_file(tmp_path), performance=speed)
+    with_sizes, others, without = choices(bench_file(tmp_path), performance=speed)
+    assert [each.is_spare for each in (with_sizes, others, without)] == [False, True, False]
     task = loaded(with_sizes)
     assert task.CASES["speed_large"]["inputs"] == f"x {2**25} float32"
     assert re.fullmatch(rf"x ({2**21}) float32", task.CASES["speed_medium"]["inputs"])
@@ -136,6 +137,95 @@ def test_a_performance_file_gives_the_sizes_and_the_test_is_checked(tmp_path: Pa
     assert task.HIDDEN_CASES.keys() == {"half", "other"}
     assert inputs_of(task, "speed_medium")[0].numel() == 2**21
     assert loaded(without).CASES.keys() == {"plain", "half", "other"}
+
+
+def test_other_sizes_are_spread_over_those_that_are_left(tmp_path: Path) -> None:
+    speed = tmp_path / "scale_perf.py"
+    speed.write_text(SPEED)
+    _, others, _ = choices(bench_file(tmp_path), performance=speed)
+    task = loaded(others)
+    assert [case["inputs"] for case in task.CASES.values()][:-1] == [
+        f"x {2**power} float32" for power in (24, 20, 17, 14, 11, 8)
+    ]
+    assert inputs_of(task, "speed_other_2")[0].numel() == 2**20
+    assert task.CASES["plain"]["small"] is True
+
+
+def test_where_a_performance_file_has_no_other_sizes_that_reading_is_none(tmp_path: Path) -> None:
+    speed = tmp_path / "scale_perf.py"
+    speed.write_text(SPEED.replace("range(6, 34)", "range(6, 8)"))
+    _, others, _ = choices(bench_file(tmp_path), performance=speed)
+    with pytest.raises(ValueError, match="no other sizes"):
+        loaded(others)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "distinct"),
+    [
+        ("torch.randint(0, 64, (64,))", True),
+        ("torch.randint(64, (3, 8))", True),
+        ("torch.randint(low=2, high=40, size=(2, 38), dtype=torch.int32)", True),
+        ("torch.randint(5, 9, size=(64,), dtype=torch.int32)", False),
+        ("torch.randint(9, (1,))", True),
+    ],
+)
+def test_integers_of_a_performance_file_are_drawn_without_repetition_where_that_is_possible(
+    tmp_path: Path, drawn: str, distinct: bool
+) -> None:
+    speed = tmp_path / "scale_perf.py"
+    speed.write_text(SPEED.replace("torch.rand(2**power, dtype=torch.float32)", drawn).replace("34", "8"))
+    usual, reading, *_ = choices(bench_file(tmp_path), performance=speed)
+    assert reading.is_spare
+    assert any("drawn without repetition" in words for words in reading.assumptions)
+    torch.manual_seed(3)
+    (found,) = inputs_of(loaded(reading), "speed_large")
+    torch.manual_seed(3)
+    (plain,) = inputs_of(loaded(usual), "speed_large")
+    assert (found.shape, found.dtype) == (plain.shape, plain.dtype)
+    rows = found.reshape(-1, found.shape[-1]).tolist()
+    assert all(len(set(row)) == len(row) for row in rows) is distinct
+    many = torch.cat([eval(drawn, {"torch": torch}).flatten() for _ in range(200)])
+    assert set(found.flatten().tolist()) <= set(many.tolist())
+
+
+DRAWING = """
+
+def drawn(n, scale=2.0):
+    x = torch.randn(n, device="cuda")
+    return scaled(x, scale)
+"""
+
+
+def test_an_entry_that_draws_its_inputs_is_given_a_seed(tmp_path: Path) -> None:
+    adapted = adapt(bench_file(tmp_path, "import torch\ndrawn(16)\ndrawn(n=8, scale=3.0)\n", SCALE + DRAWING))
+    assert adapted.entry == "seeded_drawn"
+    assert "drawn draws random numbers itself" in " ".join(adapted.assumptions)
+    task = loaded(adapted)
+    assert task.PARAMETERS == ("harness_seed", "n", "scale")
+    assert [case["inputs"] for case in task.CASES.values()] == ["n 16", "n 8, scale 3.0"]
+    torch.manual_seed(11)
+    assert inputs_of(task, "call_1") == (11, 16)
+    torch.manual_seed(12)
+    assert inputs_of(task, "call_2") == {"harness_seed": 12, "n": 8, "scale": 3.0}
+    wrapper = adapted.kernel[adapted.kernel.index("def seeded_drawn") :]
+    space: dict[str, Any] = {"torch": torch, "drawn": lambda n, scale: (torch.randn(n), scale)}
+    exec(compile(wrapper, "kernel", "exec"), space)
+    assert torch.equal(space["seeded_drawn"](5, 4)[0], space["seeded_drawn"](5, 4)[0])
+    assert not torch.equal(space["seeded_drawn"](5, 4)[0], space["seeded_drawn"](6, 4)[0])
+
+
+def test_an_entry_whose_arguments_have_no_names_is_given_none(tmp_path: Path) -> None:
+    kernel = f"{SCALE}\n\ndef drawn(*sizes):\n    return scaled(torch.randn(sizes, device='cuda'))\n"
+    assert adapt(bench_file(tmp_path, "import torch\ndrawn(16)\n", kernel)).entry == "drawn"
+
+
+def test_an_entry_that_returns_nothing_of_what_it_made_returns_it(tmp_path: Path) -> None:
+    kernel = (
+        f"{SCALE}\n\ndef shown(x):\n    y = torch.empty_like(x)\n    scale_into(x, y)\n    print(y)\n\n\nLAST = 1\n"
+    )
+    adapted = adapt(bench_file(tmp_path, 'import torch\nshown(torch.ones(8, device="cuda"))\n', kernel))
+    assert "    print(y)\n    return y\n\n\nLAST = 1\n" in adapted.kernel
+    assert any("`return y`" in words for words in adapted.assumptions)
 
 
 def test_a_test_that_fails_keeps_what_came_before(tmp_path: Path) -> None:

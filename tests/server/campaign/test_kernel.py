@@ -44,6 +44,8 @@ class Site:
         """What is raised in place of an optimization, or in the middle of one."""
         self.in_the_middle = False
         self.alone: Any = [SimpleNamespace(case="large", device_us=12.5, speed_of_light_pct=40.0)]
+        self.illegal: str | None = None
+        """A case in which it does not run when it is timed beside nothing."""
         self.unseen: Any = (SHAPES, ["derived-2 was left out: the baseline is wrong there"])
         self.files(BASELINE, task("made up"))
 
@@ -64,9 +66,11 @@ class Site:
             raise self.fails
         return await optimize_with(plan, *self.shared, say=say, begun=begun)
 
-    async def _alone(self, *given: Any) -> Any:
+    async def _alone(self, kernel: Any, given: Any, cases: Any) -> Any:
         if isinstance(self.alone, BaseException):
             raise self.alone
+        if self.illegal is not None and self.illegal in (cases or [self.illegal]):
+            raise stopped(Kind.RUNTIME_ERROR, "an illegal access")
         return SimpleNamespace(cases=self.alone)
 
     async def _unseen(self, won: Won) -> Any:
@@ -273,6 +277,15 @@ async def test_a_task_that_can_not_judge_is_only_timed(site: Site) -> None:
     site.alone = stopped(Kind.OUT_OF_MEMORY, "too large")
     record = await site.work("tune", made)
     assert (record.outcome, record.failure_kind) == ("baseline_failed", "out_of_memory")
+
+
+async def test_a_case_in_which_it_does_not_run_when_it_is_timed_is_told(site: Site) -> None:
+    site.files(BASELINE, "CASES = {'huge': {'n': 9}, 'large': {'n': 5}}\n")
+    site.illegal = "huge"
+    record = await site.work("tune", MADE.model_copy(update={"why_not": "3 elements differ", "kind": "wrong"}))
+    assert (record.outcome, record.failure_kind) == ("unjudged", "wrong")
+    assert record.why == "3 elements differ; case huge is not timed: runtime_error: an illegal access"
+    assert [case.case for case in record.baseline] == ["large"]
 
 
 @pytest.mark.parametrize("stage", ["agent", "export"])
