@@ -11,7 +11,7 @@ from ..diagnosis.source import host
 from ..diagnosis.source.host import Launch
 from ..diagnosis.source.syntax import KernelFile, KernelFunction, calls, dotted, keyword
 from .listing import Listing, listed
-from .origin import Origin, Slot, follows_program, is_shape, is_stepped, origin, slot_of
+from .origin import Origin, Slot, follows_program, is_alike, is_shape, is_stepped, origin, slot_of
 
 Value = int | bool | None
 """Of a knob; None: as the file has it, where that is no literal."""
@@ -183,7 +183,7 @@ def _is_free(function: KernelFunction, launch: Launch, parameter: str) -> bool:
         return True
     grid, value = _grid_of(launch), launch.given.get(parameter)
     names = {parameter, value.id if isinstance(value, ast.Name) else parameter}
-    shown = None if value is None or isinstance(value, ast.Constant) else ast.dump(value)
+    alike = None if value is None or isinstance(value, ast.Constant) else is_alike(value)
     waiting: list[ast.AST] = [] if grid is None else [grid]
     inner = {each.name: each for each in launch.function.nodes if isinstance(each, ast.FunctionDef)}
     seen = {launch.function.node.name}
@@ -198,7 +198,7 @@ def _is_free(function: KernelFunction, launch: Launch, parameter: str) -> bool:
                     seen.add(name)
                     waiting += launch.function.assigned(name)
                     waiting += [inner[name]] if name in inner else []
-                case ast.expr() if type(node) is type(value) and ast.dump(node) == shown:
+                case ast.expr() if alike is not None and alike(node):
                     return True
                 case _:
                     pass

@@ -11,8 +11,6 @@ from .origin import Slot, slot_of
 OPTION_NAMES: Final = ("num_warps", "num_stages")
 HOOK_PLACE: Final = 5
 """Of `pre_hook` among the arguments of `triton.Config` (Triton 3.7.1, `runtime/autotuner.py`)."""
-DEPTH_LIMIT: Final = 4
-"""Functions through which a list is followed."""
 
 
 class Listing(NamedTuple):
@@ -51,7 +49,7 @@ def listed(
         options = [key for key in OPTION_NAMES if key in read[0]]
         ordered = [{key: each[key] for key in (*names, *options)} for each in read]
         return Listing(name, slot_of(configs), tuple(names), tuple(ordered)), own
-    made = list(_made(file, configs, DEPTH_LIMIT))
+    made = list(_made(file, configs))
     own |= {key for each in made for key in _keys(each) or ()}
     if not made or any(keyword(each, "pre_hook", HOOK_PLACE) is not None or _keys(each) is None for each in made):
         return "its list has hooks, or can't be read", own
@@ -62,18 +60,20 @@ def listed(
     return Listing(name, slot_of(configs), tuple(names), ({key: known[key] for key in (*names, *OPTION_NAMES)},)), own
 
 
-def _made(file: KernelFile, node: ast.AST, depth: int) -> Iterator[ast.Call]:
+def _made(file: KernelFile, node: ast.AST) -> Iterator[ast.Call]:
     """All `Config(...)` that an expression can come to, through names of the module and functions of the file."""
-    for each in ast.walk(node):
-        match each:
-            case ast.Call(func=called) if dotted(called).rpartition(".")[2] == "Config":
-                yield each
-            case ast.Call(func=ast.Name(id=name)) if name in file.host and depth > 0:
-                yield from _made(file, file.host[name].node, depth - 1)
-            case ast.Name(id=name) if name in file.assigned and depth > 0:
-                yield from _made(file, file.assigned[name], depth - 1)
-            case _:
-                pass
+    waiting, seen = [node], set[str]()
+    while waiting:
+        for each in ast.walk(waiting.pop()):
+            match each:
+                case ast.Call(func=called) if dotted(called).rpartition(".")[2] == "Config":
+                    yield each
+                case ast.Name(id=name) if name not in seen:
+                    seen.add(name)
+                    waiting += [file.host[name].node] if name in file.host else []
+                    waiting += [file.assigned[name]] if name in file.assigned else []
+                case _:
+                    pass
 
 
 def _keys(config: ast.Call) -> list[str] | None:

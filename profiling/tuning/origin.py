@@ -1,7 +1,8 @@
 """Where the host makes the value of a launch's argument, and where another can take its place."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ..diagnosis.source.host import Launch
@@ -9,6 +10,10 @@ from ..diagnosis.source.syntax import HostFunction, KernelFile, KernelFunction, 
 
 DEPTH_LIMIT: Final = 4
 """Names and functions through which a value is followed."""
+CALLERS_LIMIT: Final = 8
+"""Calls of a function that are looked at: a number in so many places is no choice of one."""
+SHOWN_LIMIT: Final = 2000
+"""Characters of an expression whose repetitions are looked for."""
 LARGEST: Final = 1 << 40
 """Of numbers worked out from others."""
 _SHAPED: Final = ("arange", "zeros", "full")
@@ -66,9 +71,18 @@ def origin(file: KernelFile, launch: Launch, value: ast.expr, present: int | Non
     if found is None or found.slots != (slot_of(value),) or found.present is not None:
         return found
     # The grid, say, may be computed from the same expression.
+    alike = is_alike(value)
+    return Origin(
+        tuple(slot_of(each) for each in launch.function.nodes if isinstance(each, ast.expr) and alike(each)), None
+    )
+
+
+def is_alike(value: ast.expr) -> Callable[[ast.AST], bool]:
+    """What tells whether a node is an expression over again; of a long one it knows only the node itself."""
     shown = ast.dump(value)
-    alike = [each for each in launch.function.nodes if isinstance(each, type(value)) and ast.dump(each) == shown]
-    return Origin(tuple(map(slot_of, alike)), None)
+    if len(shown) > SHOWN_LIMIT:
+        return lambda node: node is value
+    return lambda node: type(node) is type(value) and ast.dump(node) == shown
 
 
 def constant(node: ast.expr | None) -> int | bool | None:
@@ -123,7 +137,7 @@ def _of_values(
     file: KernelFile, function: HostFunction, nodes: list[ast.expr], present: int | None, depth: int
 ) -> Origin | None:
     """What is behind the expressions that are a name's value, one or the other."""
-    if not nodes or depth == 0 or not all(map(_stands_there, nodes)):
+    if not nodes or depth <= 0 or not all(map(_stands_there, nodes)):
         return None
     if len(nodes) > 1:
         return Origin(tuple(map(slot_of, nodes)), None)
@@ -175,7 +189,10 @@ def _of_parameter(
     """What a function is called with, or its default; of one that nobody here calls a statement in front of it."""
     found: list[Origin] = []
     default = _default(function, name)
-    for caller, call in _callers(file, function):
+    callers = list(islice(_callers(file, function), CALLERS_LIMIT + 1))
+    if len(callers) > CALLERS_LIMIT:
+        return None
+    for caller, call in callers:
         given = _given(function, call, name)
         if given is None:
             given, caller = default, function
@@ -320,7 +337,7 @@ def follows_program(function: KernelFunction, parameter: str) -> bool:
         match node:
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 for one, other in ((left, right), (right, left)):
-                    if _mentions(one, parameter) and (_asks(other) or any(_mentions(other, each) for each in placed)):
+                    if _mentions(one, parameter) and (_asks(other) or _names(other) & placed):
                         return True
             case ast.Call(func=called, args=[_, divisor]) if dotted(called).endswith("cdiv"):
                 if _mentions(divisor, parameter):
@@ -335,16 +352,22 @@ def follows_program(function: KernelFunction, parameter: str) -> bool:
 def _placed(function: KernelFunction) -> set[str]:
     """Names that hold a program's place, or what was worked out from it by numbers alone."""
     placed: set[str] = set()
+    assigned = [
+        (node.targets[0].id, node.value)
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+    ]
+    values = [(name, _asks(value), _names(value)) for name, value in assigned]
     for _ in range(DEPTH_LIMIT):
         before = len(placed)
-        for node in ast.walk(function.node):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                value = node.value
-                if _asks(value) or any(_mentions(value, each) for each in placed):
-                    placed.add(node.targets[0].id)
+        placed.update(name for name, asks, names in values if asks or names & placed)
         if len(placed) == before:
             break
     return placed
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _asks(node: ast.AST) -> bool:

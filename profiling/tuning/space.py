@@ -143,7 +143,10 @@ def infer(
     if file is None:
         raise SpaceError("the kernel file can't be parsed, or is too long to be analysed")
     wanted = dict(given or {})
-    found = knobs.find(file, launched, wanted)
+    try:
+        found = knobs.find(file, launched, wanted)
+    except RecursionError:
+        raise SpaceError("an expression of the kernel file is nested too deeply to be analysed") from None
     names = _names(found)
     _check(wanted, names, found)
     made: list[Knob] = []
@@ -161,12 +164,13 @@ def infer(
             values = _sorted(None if value == assumed else value for value in values)
         if values != (one.present,):
             made.append(Knob(name, one.kernel, one.parameter, one.role, one.present, values, one.slots, assumed))
+    left = dict(found.left)
     if len(made) > KNOBS_LIMIT:
-        raise SpaceError(
-            f"the file has {len(made)} knobs, {KNOBS_LIMIT} can be searched at once; leave some as they are: "
-            f"space={{'{made[-1].name}': []}}"
-        )
-    return Space(tuple(made), tuple(found.listings), found.left)
+        # Those that the caller names come first, then in the order of the file; which ones matter is not known yet.
+        kept = sorted(made, key=lambda knob: knob.name not in wanted)[:KNOBS_LIMIT]
+        left |= {knob.name: f"there are more than {KNOBS_LIMIT} knobs" for knob in made if knob not in kept}
+        made = [knob for knob in made if knob in kept]
+    return Space(tuple(made), tuple(found.listings), left)
 
 
 def _is_absent(one: Exposed) -> bool:

@@ -17,6 +17,7 @@ from .search import WORTH_IT, Search
 from .space import Knob, Point
 from .variant import edited
 
+NUMEL: Final = ".numel()"
 CONDITIONS_LIMIT: Final = 16
 WORTH_A_SPLIT: Final = 0.01
 """log(ratio) that two points must be ahead of the best single one: a file of one is simpler."""
@@ -29,6 +30,8 @@ class Condition(NamedTuple):
     """Something that holds in some cases and not in the others."""
 
     expression: str
+    argument: str
+    """Of the entry, that it asks."""
     above: frozenset[str]
     """Cases in which it holds."""
 
@@ -69,7 +72,7 @@ def sizes_of(text: str, entry: str, inputs: Mapping[str, Any]) -> dict[str, dict
             if name in stored:
                 continue
             if "tensor" in node:
-                tensors[f"{name}.numel()"] = math.prod(node["tensor"]["shape"])
+                tensors[f"{name}{NUMEL}"] = math.prod(node["tensor"]["shape"])
             elif type(node.get("value")) is int:
                 numbers[name] = node["value"]
         found[case] = tensors | numbers
@@ -89,7 +92,8 @@ def conditions(sizes: Sizes) -> list[Condition]:
         for low, high in pairwise(steps):
             above = frozenset(case for case, value in values.items() if value >= high)
             if above not in found:
-                found[above] = Condition(f"{expression} >= {_between(low, high)}", above)
+                argument = expression.removesuffix(NUMEL)
+                found[above] = Condition(f"{expression} >= {_between(low, high)}", argument, above)
     return list(found.values())[:CONDITIONS_LIMIT]
 
 
@@ -128,8 +132,8 @@ def splits(search: Search, text: str, entry: str, sizes: Sizes, case_loss: float
 
 def _between(low: int, high: int) -> int:
     """A round number above `low`, at most `high`: a power of two, where there is one."""
-    power = 1 << math.ceil(math.log2(max(1.0, math.sqrt(max(low, 1) * max(high, 1)))))
-    for candidate in (power, power >> 1):
+    power = 1 << (max(low, 1).bit_length() + max(high, 1).bit_length() - 1) // 2
+    for candidate in (power, power >> 1, power << 1):
         if low < candidate <= high:
             return candidate
     return high
@@ -170,6 +174,9 @@ def _written(
     edits: list[Edit] = []
     for knob, high, low in zip(knobs, above, below, strict=True):
         for slot in knob.slots if (high, low) != (knob.present, knob.present) else ():
+            if _parameter(slot) == condition.argument:
+                # It would be asked after it was set.
+                return None
             if high == low:
                 said = f"{slot.before}{high!r}{slot.after}"
             elif function is None or not _is_within(function, slot):
@@ -188,13 +195,26 @@ def _written(
 def _either(knob: Knob, slot: Slot, present: str, condition: str, high: Value, low: Value) -> str | None:
     """What stands in a slot for two values."""
     if present:
-        parts = [present if value == knob.present else f"{slot.before}{value!r}{slot.after}" for value in (high, low)]
+        # It may be a condition itself.
+        as_is = present if present.isalnum() else f"({present})"
+        parts = [as_is if value == knob.present else f"{slot.before}{value!r}{slot.after}" for value in (high, low)]
         return f"({parts[0]} if {condition} else {parts[1]})"
     # Something is put in: what is meant where it is not there has to be said.
-    values = [knob.assumed if value is None else value for value in (high, low)]
-    if None in values:
+    parameter = _parameter(slot)
+    if parameter is None and len(knob.slots) > 1:
+        # Each launch may mean another number.
         return None
-    return f"{slot.before}({values[0]!r} if {condition} else {values[1]!r}){slot.after}"
+    absent = parameter or (None if knob.assumed is None else repr(knob.assumed))
+    said = [absent if value is None else repr(value) for value in (high, low)]
+    if None in said:
+        return None
+    return f"{slot.before}({said[0]} if {condition} else {said[1]}){slot.after}"
+
+
+def _parameter(slot: Slot) -> str | None:
+    """The argument of the entry that a statement in front of it sets."""
+    name, equals, rest = slot.before.partition(" = ")
+    return name if equals and not rest and name.isidentifier() else None
 
 
 def _segment(lines: Sequence[bytes], slot: Slot) -> str:

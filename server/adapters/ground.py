@@ -242,6 +242,8 @@ class _Ground:
                     await worker.load(self._kernel, spec)
             except Stopped as stopped:
                 _raise_if_not_its_doing(stopped)
+                if stopped.kind is Kind.OUT_OF_MEMORY and on_gpu and not alone:
+                    raise
                 self.loads = False
                 failed |= dict.fromkeys(left, stopped)
                 left.clear()

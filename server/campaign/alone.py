@@ -42,7 +42,10 @@ async def timed_alone(alone: Alone, kernel: Source, task: Source) -> tuple[list[
     cases = _cases(task.text)
     for small in (False, True):
         times: list[CaseTime] = []
-        for name in [name for name, case in cases.items() if bool(case.get("small")) is small and len(cases) > 1]:
+        # A single one is not tried twice; a small one was not tried yet.
+        for name in [
+            name for name, case in cases.items() if bool(case.get("small")) is small and len(cases) + small > 1
+        ]:
             try:
                 times += _times(await alone(kernel, task, [name]))
             except Stopped as stopped:

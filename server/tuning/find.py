@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
+import anyio
+
 from ...profiling.hardware.model import Target
 from ...profiling.tuning.knobs import OPTIONS
 from ...profiling.tuning.search import FINALISTS, Search
@@ -105,7 +107,10 @@ async def prepare(
         await compiler.make_inputs(tasks, chosen)
     await compiler.compile(None)
     try:
-        found = infer(kernel.text, launched=_launched(compiler.captured), given=space)
+        # Of a long file that takes seconds.
+        found = await anyio.to_thread.run_sync(
+            lambda: infer(kernel.text, launched=_launched(compiler.captured), given=space)
+        )
     except SpaceError as error:
         raise rejected("space", str(error), fix="Leave space out to see what is found.") from None
     compiler.space = found

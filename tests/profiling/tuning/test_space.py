@@ -250,3 +250,50 @@ def test_a_point_of_the_file_is_the_file() -> None:
         text = example(name, "candidate")
         space = infer(text)
         assert variant(text, space, space.present) == text
+
+
+# Strange files
+
+FREE = "kernel[(triton.cdiv(n, {block}),)](x, n, BLOCK={block})"
+
+
+def test_a_function_that_hands_its_own_argument_on_to_itself_is_followed_once() -> None:
+    again = "def entry(x, n, block=64):\n    if n < 0:\n        return entry(x, -n, block)\n    " + FREE.format(
+        block="block"
+    )
+    assert values(infer(f"{HEAD}{KERNEL.replace(', {more}', '')}\n\n{again}\n")).keys() >= {"num_warps"}
+
+
+def test_an_expression_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(SpaceError, match=r"nested too deeply|can't be parsed"):
+        infer(source(FREE.format(block="a" + ".b" * 2000)))
+
+
+def test_what_is_too_much_to_be_searched_is_left_as_it_is() -> None:
+    names = [f"N{number}" for number in range(20)]
+    kernel = KERNEL.replace("1.0)", "1.0)\n" + "".join(f"    o{name} = tl.arange(0, {name})\n" for name in names))
+    more = ", ".join(f"{name}: tl.constexpr" for name in names)
+    text = source("kernel[(1,)](x, n, BLOCK=64, " + ", ".join(f"{name}=32" for name in names) + ")", more, kernel)
+    given = {"num_warps": [2, 8]}
+    space = infer(text, given=given)
+    assert len(space.knobs) == 16
+    assert "num_warps" in values(space)
+    left = [name for name, why in space.left.items() if "more than 16 knobs" in why]
+    assert left
+    assert not set(left) & values(space).keys()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"def c{i}():\n    return {' + '.join([f'c{i + 1}()'] * 60)}\n" for i in range(6)) + "configs = c0()\n",
+        "".join(f"def f{i}(x, n, block):\n" + f"    f{i + 1}(x, n, block)\n" * 9 for i in range(6)),
+    ],
+    ids=["lists of lists", "callers of callers"],
+)
+def test_what_multiplies_by_being_followed_is_followed_once(text: str) -> None:
+    kernel = KERNEL.replace(", {more}", "")
+    if "configs" in text:
+        kernel = kernel.replace("@triton.jit", '@triton.autotune(configs=c0(), key=["n"])\n@triton.jit')
+    host = f"def f6(x, n, block):\n    {FREE.format(block='block')}\n\n\ndef entry(x, n):\n    f0(x, n, 64)\n"
+    assert infer(f"{HEAD}{text}\n{kernel}\n\n{host}") is not None

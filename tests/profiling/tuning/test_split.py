@@ -93,12 +93,12 @@ def test_each_parting_is_asked_once_and_lies_between() -> None:
         "c": {"x.numel()": 900_000, "y.numel()": 30, "n": 7},
     }
     assert [(one.expression, sorted(one.above)) for one in conditions(sizes)] == [
-        ("x.numel() >= 32768", ["c"]),
+        ("x.numel() >= 16384", ["c"]),
         ("y.numel() >= 16", ["b", "c"]),
     ]
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (6, 7), (7, 8), (8, 9), (1, 1 << 40)])
+@pytest.mark.parametrize(("low", "high"), [(-9, -2), (0, 1), (6, 7), (7, 8), (8, 9), (1, 1 << 40), (10**160, 10**170)])
 def test_a_bound_parts_even_what_lies_close(low: int, high: int) -> None:
     (one,) = conditions({"a": {"n": low}, "b": {"n": high}})
     bound = int(one.expression.removeprefix("n >= "))
@@ -162,3 +162,29 @@ def test_a_default_of_the_entry_is_none_of_its_body() -> None:
     text = PLAIN.replace("times=1", "block=1024").replace("BLOCK=1024", "BLOCK=block").replace("n, 1024", "n, block")
     wide, narrow = point(text, BLOCK=2048), point(text, BLOCK=256)
     assert splits(searched(text, {wide: (0.9, 1.3), narrow: (1.2, 0.7)}), text, "scale", SIZES, LOSS) == []
+
+
+def test_a_condition_that_stands_there_already_is_put_in_brackets() -> None:
+    text = KERNEL.format(body=LAUNCH.replace("BLOCK=1024)", "BLOCK=1024, num_warps=4 if n < 1024 else 8)"))
+    (one,) = splits(searched(text, {point(text, num_warps=1): (1.2, 0.7)}), text, "scale", SIZES, LOSS)
+    assert "num_warps=((4 if n < 1024 else 8) if x.numel() >= 262144 else 1))" in one.text
+
+
+HANDED = KERNEL.format(body="scale_kernel[(triton.cdiv(n, block),)](x, y, n, BLOCK=block)").replace("times=1", "block")
+
+
+def test_a_length_that_is_handed_in_stays_what_it_is_where_the_file_stays() -> None:
+    (one,) = splits(searched(HANDED, {point(HANDED, BLOCK=2048): (0.9, 1.3)}), HANDED, "scale", SIZES, LOSS)
+    assert "    block = (2048 if x.numel() >= 262144 else block)\n    scale_kernel" in one.text
+
+
+def test_an_argument_that_is_set_is_not_asked() -> None:
+    sizes = {"small": {"block": 128}, "large": {"block": 8192}}
+    search = searched(HANDED, {point(HANDED, BLOCK=2048): (0.9, 1.3)})
+    assert splits(search, HANDED, "scale", sizes, LOSS) == []
+
+
+def test_where_several_launches_say_nothing_what_each_means_is_not_told() -> None:
+    text = KERNEL.format(body=f"{LAUNCH}\n    {LAUNCH}")
+    search = searched(text, {point(text, num_warps=8): (0.9, 1.3)})
+    assert splits(search, text, "scale", SIZES, LOSS) == []

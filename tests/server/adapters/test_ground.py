@@ -13,7 +13,7 @@ from tritonforge.profiling.correctness import check_case
 from tritonforge.sandbox.errors import Stopped
 from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import TaskWorker, interpreter_worker, task_worker
+from tritonforge.sandbox.workers import KernelWorker, TaskWorker, interpreter_worker, task_worker
 from tritonforge.server.adapters import ground as module
 from tritonforge.server.adapters.find import choices
 from tritonforge.server.adapters.ground import Grounded, ground
@@ -366,24 +366,15 @@ async def test_where_no_reading_can_be_used_it_says_why_of_the_first(services: S
     assert "entry" in caught.value.problem.message
 
 
-@pytest.mark.parametrize("lasting", [False, True])
-async def test_a_case_that_has_no_memory_beside_others_is_looked_at_alone(
-    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool
-) -> None:
-    looked_at: list[tuple[str, bool]] = []
-    alone = False
+@pytest.fixture
+def turns(services: Services, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A made-up GPU, which is Triton's interpreter; who has it alone, by turn."""
+    seen: list[bool] = []
 
     @contextlib.asynccontextmanager
-    async def gpu_turn(**given: bool) -> AsyncGenerator[None]:
-        nonlocal alone
-        alone = given["alone"]
+    async def gpu_turn(*, alone: bool) -> AsyncGenerator[None]:
+        seen.append(alone)
         yield
-
-    async def no_memory(name: str, *given: Any, **more: Any) -> Any:
-        looked_at.append((name, alone))
-        if name == "call_2" and (lasting or not alone):
-            raise Stopped(Kind.OUT_OF_MEMORY, Problem(stage="call", message="no memory"))
-        return await check_case(name, *given, **more)
 
     async def yes() -> bool:
         return True
@@ -391,8 +382,6 @@ async def test_a_case_that_has_no_memory_beside_others_is_looked_at_alone(
     async def in_the_interpreter(self: Any, on_gpu: bool) -> Any:
         assert on_gpu
         return interpreter_worker(services.executor, target=target_facts(await services.target("h100")))
-
-    monkeypatch.setattr(module, "check_case", no_memory)
 
     def on_the_cpu(executor: Executor, on_gpu: bool) -> AbstractAsyncContextManager[TaskWorker]:
         assert on_gpu
@@ -403,10 +392,42 @@ async def test_a_case_that_has_no_memory_beside_others_is_looked_at_alone(
     monkeypatch.setattr(module._Ground, "_worker", in_the_interpreter)  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(services, "has_gpu", yes)
     monkeypatch.setattr(services, "gpu_turn", gpu_turn)
+    return seen
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+async def test_a_case_that_has_no_memory_beside_others_is_looked_at_alone(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: list[bool], lasting: bool
+) -> None:
+    looked_at: list[tuple[str, bool]] = []
+
+    async def no_memory(name: str, *given: Any, **more: Any) -> Any:
+        alone = turns[-1]
+        looked_at.append((name, alone))
+        if name == "call_2" and (lasting or not alone):
+            raise Stopped(Kind.OUT_OF_MEMORY, Problem(stage="call", message="no memory"))
+        return await check_case(name, *given, **more)
+
+    monkeypatch.setattr(module, "check_case", no_memory)
     found = await grounded(services, tmp_path, WRITES, ONE + ONE.replace("96", "80") + ONE.replace("96", "64"))
     assert ("call_2", False) in looked_at
     assert ("call_2", True) in looked_at
     assert found.cases == (2 if lasting else 3)
+
+
+async def test_a_kernel_file_that_has_no_memory_beside_others_is_loaded_alone(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: list[bool]
+) -> None:
+    load = KernelWorker.load
+
+    async def no_memory(self: KernelWorker, *given: Any) -> None:
+        if turns and not turns[-1]:
+            raise Stopped(Kind.OUT_OF_MEMORY, Problem(stage="load", message="no memory"))
+        await load(self, *given)
+
+    monkeypatch.setattr(KernelWorker, "load", no_memory)
+    found = await grounded(services, tmp_path, WRITES, ONE)
+    assert (found.why_not, True in turns) == (None, True)
 
 
 async def _no_audit(*given: Any, **more: Any) -> None:

@@ -86,3 +86,9 @@ async def test_what_no_kernel_can_help_ends_it(kind: Kind) -> None:
     with pytest.raises(Stopped) as caught:
         await timed(device)
     assert (caught.value.kind, len(device.seen)) == (kind, 1)
+
+
+async def test_a_single_small_case_is_timed_where_there_is_no_other() -> None:
+    device = Device("large")
+    assert await timed(device, "CASES = {'tiny': {'n': 1, 'small': True}}\n") == (["tiny"], [])
+    assert device.seen == [None, ["tiny"]]
