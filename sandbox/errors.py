@@ -42,3 +42,9 @@ class ProtocolViolation(SandboxError):
 def rejected(stage: str, message: str, *, file: str | None = None, fix: str | None = None) -> Stopped:
     """Input that can't be used."""
     return Stopped(Kind.REJECTED, Problem(stage=stage, message=message, file=file, likely_fix=fix))
+
+
+def lacks_memory(stopped: Stopped) -> bool:
+    """Whether there was too little memory: for the evaluation, or for a worker that was to be made for it."""
+    said = f"{stopped.problem.message} {stopped.problem.output or ''}".lower()
+    return stopped.kind is Kind.OUT_OF_MEMORY or (stopped.kind is Kind.UNAVAILABLE and "out of memory" in said)

@@ -16,7 +16,7 @@ from ..profiling.hardware.ceilings import Ceilings
 from ..profiling.hardware.model import Gpu, Target
 from ..profiling.ncu.command import find_ncu, find_reader
 from ..sandbox import scratch
-from ..sandbox.errors import Stopped, rejected
+from ..sandbox.errors import Stopped, lacks_memory, rejected
 from ..sandbox.executors.base import Device
 from ..sandbox.executors.host import Host
 from ..sandbox.executors.local import LocalExecutor
@@ -135,7 +135,7 @@ class Services:
         try:
             return await evaluate(False)
         except Stopped as stopped:
-            if stopped.kind is not Kind.OUT_OF_MEMORY or not await self.has_gpu():
+            if not lacks_memory(stopped) or not await self.has_gpu():
                 raise
         return await evaluate(True)
 

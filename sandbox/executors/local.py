@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from .. import nvml
-from ..errors import Stopped
+from ..errors import Stopped, lacks_memory
 from ..isolation import Seal
 from ..outcome import Kind, Problem
 from ..pool import Gate, Pool
@@ -316,6 +316,9 @@ class LocalExecutor(Executor):
             try:
                 spare = await pool.take()
             except Stopped as stopped:
+                if lacks_memory(stopped):
+                    # Others may have it: another time it will show.
+                    raise
                 problem = stopped.problem.message
                 continue
             try:
@@ -323,6 +326,8 @@ class LocalExecutor(Executor):
             except Stopped as stopped:
                 problem = stopped.problem.message
                 await spare.discard()
+                if lacks_memory(stopped):
+                    raise Stopped(Kind.UNAVAILABLE, stopped.problem) from stopped
                 # Those that waited beside it may be broken as well.
                 await pool.drain()
                 continue

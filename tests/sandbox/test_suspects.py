@@ -69,7 +69,7 @@ class FakeWorker(WorkerProcess):
         await anyio.lowlevel.checkpoint()
         if self.gpu.failing_probes:
             self.gpu.failing_probes -= 1
-            raise refusal("wrong numbers")
+            raise self.gpu.failure
         return Frame({}, [])
 
     async def discard(self) -> None:
@@ -85,6 +85,7 @@ class Gpu:
         self.begun = 0
         self.probes = 0
         self.failing_probes = 0
+        self.failure = refusal("wrong numbers")
 
     async def __call__(self) -> WorkerProcess:
         self.made.append(FakeWorker(self))
@@ -200,6 +201,23 @@ async def test_a_device_that_fails_twice_is_left_alone_and_another_takes_its_job
     assert other is None
     await machine.work()
     assert (first.begun, first.probes, second.begun) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("kind", [Kind.OUT_OF_MEMORY, Kind.UNAVAILABLE])
+async def test_a_device_whose_memory_others_have_is_not_blamed_and_looked_at_again(
+    machine: Machine, kind: Kind
+) -> None:
+    first, second = machine.gpus
+    await machine.work(harm=True)
+    first.failing_probes = 1
+    first.failure = Stopped(kind, Problem(stage="worker", message="CUDA error: out of memory"))
+    with pytest.raises(Stopped) as caught:
+        await machine.work()
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert "out of memory" in caught.value.problem.message
+    assert await machine.quarantined() == [None, None]
+    await machine.work()
+    assert (first.begun, first.probes, second.begun) == (2, 2, 0)
 
 
 async def test_without_a_device_that_can_be_trusted_jobs_are_refused_with_the_remedy(machine: Machine) -> None:

@@ -319,16 +319,18 @@ async def test_checks_have_the_device_side_by_side_and_never_beside_a_measuremen
 
 
 @pytest.mark.parametrize(
-    ("kind", "gpu", "tried"),
+    ("kind", "message", "gpu", "tried"),
     [
-        (Kind.OUT_OF_MEMORY, True, [False, True]),
-        (Kind.OUT_OF_MEMORY, False, [False]),
-        (Kind.RUNTIME_ERROR, True, [False]),
-        (None, True, [False]),
+        (Kind.OUT_OF_MEMORY, "it failed", True, [False, True]),
+        (Kind.OUT_OF_MEMORY, "it failed", False, [False]),
+        (Kind.UNAVAILABLE, "it failed: CUDA error: out of memory", True, [False, True]),
+        (Kind.UNAVAILABLE, "it failed", True, [False]),
+        (Kind.RUNTIME_ERROR, "it failed: out of memory", True, [False]),
+        (None, "", True, [False]),
     ],
 )
 async def test_what_had_no_memory_beside_others_is_done_alone(
-    machine: Machine, services: Services, kind: Kind | None, gpu: bool, tried: list[bool]
+    machine: Machine, services: Services, kind: Kind | None, message: str, gpu: bool, tried: list[bool]
 ) -> None:
     machine(WITH_GPU if gpu else CPU_ONLY, driver=gpu)
     seen: list[bool] = []
@@ -336,7 +338,7 @@ async def test_what_had_no_memory_beside_others_is_done_alone(
     async def evaluate(alone: bool) -> str:
         seen.append(alone)
         if kind is not None and not alone:
-            raise Stopped(kind, Problem(stage="call", message="it failed"))
+            raise Stopped(kind, Problem(stage="call", message=message))
         return "done"
 
     if kind is None or len(tried) == 2:
