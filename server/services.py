@@ -110,7 +110,7 @@ class Services:
 
     @contextlib.asynccontextmanager
     async def gpu_turn(self, *, alone: bool = True) -> AsyncGenerator[Device]:
-        """The GPU for oneself: one evaluation on it at a time, also among several servers on this host.
+        """A turn on the GPU: whoever measures has it for himself, also among several servers on this host.
 
         Args:
             alone: False for what measures nothing: it has the GPU beside others of its like, and beside no measurement.

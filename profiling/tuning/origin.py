@@ -320,13 +320,9 @@ def is_stepped(function: KernelFunction, parameter: str) -> bool:
                 _mentions(each, parameter) for each in arguments
             ):
                 return True
-            case ast.Call(func=called, args=[_, divisor]) if dotted(called).endswith("cdiv"):
-                if _mentions(divisor, parameter):
-                    return True
-            case ast.BinOp(op=ast.FloorDiv(), right=divisor) if _mentions(divisor, parameter):
-                return True
             case _:
-                pass
+                if _is_fitted(node, parameter):
+                    return True
     return False
 
 
@@ -339,14 +335,21 @@ def follows_program(function: KernelFunction, parameter: str) -> bool:
                 for one, other in ((left, right), (right, left)):
                     if _mentions(one, parameter) and (_asks(other) or _names(other) & placed):
                         return True
-            case ast.Call(func=called, args=[_, divisor]) if dotted(called).endswith("cdiv"):
-                if _mentions(divisor, parameter):
-                    return True
-            case ast.BinOp(op=ast.FloorDiv(), right=divisor) if _mentions(divisor, parameter):
-                return True
             case _:
-                pass
+                if _is_fitted(node, parameter):
+                    return True
     return False
+
+
+def _is_fitted(node: ast.AST, parameter: str) -> bool:
+    """Whether it counts how often a length fits into something."""
+    match node:
+        case ast.Call(func=called, args=[_, divisor]):
+            return dotted(called).endswith("cdiv") and _mentions(divisor, parameter)
+        case ast.BinOp(op=ast.FloorDiv(), right=divisor):
+            return _mentions(divisor, parameter)
+        case _:
+            return False
 
 
 def _placed(function: KernelFunction) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from ..diagnosis.edits import Edit
 from ..diagnosis.source.syntax import split_lines
 from .knobs import Slot, Value
+from .order import LOSS
 from .search import WORTH_IT, Search
 from .space import Knob, Point
 from .variant import edited
@@ -97,7 +98,7 @@ def conditions(sizes: Sizes) -> list[Condition]:
     return list(found.values())[:CONDITIONS_LIMIT]
 
 
-def splits(search: Search, text: str, entry: str, sizes: Sizes, case_loss: float) -> list[Split]:
+def splits(search: Search, text: str, entry: str, sizes: Sizes) -> list[Split]:
     """Files of two points that are better than the best of one, the best first.
 
     Args:
@@ -105,18 +106,17 @@ def splits(search: Search, text: str, entry: str, sizes: Sizes, case_loss: float
         text: the kernel file.
         entry: its function that is called.
         sizes: of its cases, by `sizes_of`.
-        case_loss: log(time / baseline time) that a case may lose.
     """
     if search.space.listings or set(sizes) != set(search.shares):
         return []
     single = max(
-        (choice.value for choice in search.choices() if not _loses(search, choice.point, search.shares, case_loss)),
+        (choice.value for choice in search.choices() if not loses(search, choice.point, search.shares)),
         default=0.0,
     )
     found: list[Split] = []
     for condition in conditions(sizes):
         rest = search.shares.keys() - condition.above
-        above, below = (_best(search, cases, case_loss) for cases in (condition.above, rest))
+        above, below = (_best(search, cases) for cases in (condition.above, rest))
         value = _value(search, above, condition.above) + _value(search, below, rest)
         errors = [
             share * search.error(case, above if case in condition.above else below)
@@ -139,7 +139,7 @@ def _between(low: int, high: int) -> int:
     return high
 
 
-def _best(search: Search, cases: Collection[str], case_loss: float) -> Point:
+def _best(search: Search, cases: Collection[str]) -> Point:
     """The best point in some cases; the file as it is, where nothing is better."""
     own = search.space.present
     right = {point for point, _ in search.measured_points()} - {own}
@@ -147,7 +147,7 @@ def _best(search: Search, cases: Collection[str], case_loss: float) -> Point:
         point
         for point in right
         if all(search.value(case, point) is not None for case in cases)
-        and not _loses(search, point, cases, case_loss)
+        and not loses(search, point, cases)
         and point not in search.pruned
     ]
     best = max(usable, key=lambda point: _value(search, point, cases), default=own)
@@ -160,9 +160,10 @@ def _value(search: Search, point: Point, cases: Collection[str]) -> float:
     )
 
 
-def _loses(search: Search, point: Point, cases: Collection[str], case_loss: float) -> bool:
+def loses(search: Search, point: Point, cases: Collection[str]) -> bool:
+    """Whether a point is slower in one of some cases than who judges it lets pass."""
     values = [search.value(case, point) for case in cases]
-    return any(value is not None and value < -case_loss for value in values)
+    return any(value is not None and value < -LOSS for value in values)
 
 
 def _written(

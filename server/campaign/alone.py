@@ -5,15 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from ...sandbox.errors import Stopped
-from ...sandbox.outcome import Kind
 from ...sandbox.source import Source
+from ..adapters.settle import NOT_ITS_DOING
 from ..tools.benchmark_report import BenchmarkResult
 from .model import CaseTime
 from .reasons import line
 
 CASES: Final = "CASES"
-NOT_ITS_DOING: Final = frozenset({Kind.UNAVAILABLE, Kind.CANCELLED})
-"""Ends that say nothing of a kernel."""
 Alone = Callable[[Source, Source, list[str] | None], Awaitable[BenchmarkResult]]
 """Times a kernel by a task, in some cases or in all that are not small."""
 

@@ -16,13 +16,14 @@ from ...profiling.optimization.model import BASELINE, Attempt, Timing, Verdict
 from ...sandbox.errors import Stopped
 from ...sandbox.outcome import Kind
 from ...sandbox.source import Source, read_source
+from ..adapters.settle import NOT_ITS_DOING
 from ..optimize.model import NONE, Ablation, OptimizeResult
 from ..optimize.model import Plan as Headless
 from ..runs.memory import elapsed_s, source_of, sources_of
 from ..runs.record import Run
 from ..runs.store import Store
 from .adapting import failed_within, record
-from .alone import NOT_ITS_DOING, Alone, timed_alone
+from .alone import Alone, timed_alone
 from .folder import TASK_FILES, WINNER, Adaptation, CampaignFolder, write
 from .model import CaseTime, Entry, Gain, KernelRecord, Plan, Unseen
 from .reasons import line

@@ -11,7 +11,7 @@ from ...profiling.hardware.model import Target
 from ...profiling.tuning.knobs import OPTIONS
 from ...profiling.tuning.search import FINALISTS, Search
 from ...profiling.tuning.space import Point, Space, SpaceError, infer
-from ...profiling.tuning.split import Sizes, Split, sizes_of, splits
+from ...profiling.tuning.split import Sizes, Split, loses, sizes_of, splits
 from ...profiling.tuning.variant import variant
 from ...sandbox.errors import rejected
 from ...sandbox.facts import CapturedLaunch
@@ -27,8 +27,6 @@ SPLITS: Final = 1
 """Files that choose between two points, offered at most."""
 COMPILERS: Final = 8
 """At most; half of the machine's cores."""
-CASE_LOSS: Final = 0.01
-"""log(time / baseline time) of a case, as `Limits.case_regression_pct` of a run."""
 
 Given = Mapping[str, Sequence[int | bool]]
 
@@ -155,9 +153,12 @@ def offers(search: Search, kernel: str, entry: str = "", sizes: Sizes | None = N
         sizes: of the cases: where no point is best in all of them, a file may choose by these.
     """
     known: set[frozenset[Point]] = set()
-    found = [(_loses(search, choice.point), choice.value, choice.point, None) for choice in search.worth_offering()]
+    found = [
+        (loses(search, choice.point, search.shares), choice.value, choice.point, None)
+        for choice in search.worth_offering()
+    ]
     if not search.space.listings:
-        both = splits(search, kernel, entry, sizes or {}, CASE_LOSS)
+        both = splits(search, kernel, entry, sizes or {})
         found = sorted(
             [*found, *((False, one.value, one.above, one) for one in both[:SPLITS])],
             key=lambda one: (one[0], -one[1]),
@@ -172,12 +173,6 @@ def offers(search: Search, kernel: str, entry: str = "", sizes: Sizes | None = N
         if text is not None and points not in known:
             known.add(points)
             yield Offer(point, value, text)
-
-
-def _loses(search: Search, point: Point) -> bool:
-    """Whether a point is slower in a case than who judges it lets pass."""
-    values = [search.value(case, point) for case in search.shares]
-    return any(value is not None and value < -CASE_LOSS for value in values)
 
 
 def compilers() -> int:

@@ -302,6 +302,13 @@ async def test_spares_that_nobody_waits_for_any_more_do_not_stay() -> None:
 LONG_S = 1000.0
 
 
+async def fill(pool: Pool, maker: Maker, count: int) -> None:
+    """Have a pool's first spares made."""
+    pool.fill()
+    await everybody_waits()
+    await maker.finish(count)
+
+
 async def test_after_a_measurement_the_next_one_comes_before_what_can_wait() -> None:
     maker, gate = Maker(), Gate(LONG_S)
     async with open_pool(maker, size=6, gate=gate) as (pool, takes):
@@ -317,9 +324,7 @@ async def test_after_a_measurement_the_next_one_comes_before_what_can_wait() -> 
 async def test_where_few_are_left_all_that_are_missing_are_made_at_once() -> None:
     maker, gate = Maker(at_once=False), Gate(LONG_S)
     async with open_pool(maker, size=6, gate=gate) as (pool, takes):
-        pool.fill()
-        await everybody_waits()
-        await maker.finish(6)
+        await fill(pool, maker, 6)
         async with gate.quiet():
             await takes.begin(*"abcde")
             await everybody_waits()
@@ -333,9 +338,7 @@ async def test_where_few_are_left_all_that_are_missing_are_made_at_once() -> Non
 async def test_one_that_is_taken_last_of_many_has_the_others_made_in_the_rest_too() -> None:
     maker, gate = Maker(at_once=False), Gate(LONG_S)
     async with open_pool(maker, size=6, gate=gate) as (pool, takes):
-        pool.fill()
-        await everybody_waits()
-        await maker.finish(6)
+        await fill(pool, maker, 6)
         async with gate.quiet():
             await takes.begin(*"abc")
             await everybody_waits()

@@ -30,7 +30,6 @@ LAUNCH = "scale_kernel[(triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024)"
 PLAIN = KERNEL.format(body=LAUNCH)
 CASES = ("small", "large")
 SIZES = {"small": {"x.numel()": 4096}, "large": {"x.numel()": 1 << 24}}
-LOSS = 0.01
 
 
 def tensor(*shape: int) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def test_what_is_not_known_in_all_cases_parts_none() -> None:
 
 def test_each_part_gets_its_best_and_the_file_says_when() -> None:
     wide, narrow = point(PLAIN, num_warps=8), point(PLAIN, num_warps=2)
-    (one,) = splits(searched(PLAIN, {wide: (0.9, 1.3), narrow: (1.2, 0.7)}), PLAIN, "scale", SIZES, LOSS)
+    (one,) = splits(searched(PLAIN, {wide: (0.9, 1.3), narrow: (1.2, 0.7)}), PLAIN, "scale", SIZES)
     assert (one.above, one.below) == (wide, narrow)
     assert math.isclose(one.value, (math.log(1.3) + math.log(1.2)) / 2)
     assert "num_warps=(8 if x.numel() >= 262144 else 2))" in one.text
@@ -123,7 +122,7 @@ def test_each_part_gets_its_best_and_the_file_says_when() -> None:
 
 def test_where_nothing_is_better_the_file_stays_as_it_is() -> None:
     wide = point(PLAIN, num_warps=8)
-    (one,) = splits(searched(PLAIN, {wide: (0.9, 1.3)}), PLAIN, "scale", SIZES, LOSS)
+    (one,) = splits(searched(PLAIN, {wide: (0.9, 1.3)}), PLAIN, "scale", SIZES)
     assert (one.above, one.below) == (wide, point(PLAIN))
     assert "num_warps=(8 if x.numel() >= 262144 else 4))" in one.text
 
@@ -138,14 +137,14 @@ def test_where_nothing_is_better_the_file_stays_as_it_is() -> None:
 )
 def test_two_points_are_for_where_one_does_not_do(wide: tuple[float, float], narrow: tuple[float, float]) -> None:
     search = searched(PLAIN, {point(PLAIN, num_warps=8): wide, point(PLAIN, num_warps=2): narrow})
-    assert splits(search, PLAIN, "scale", SIZES, LOSS) == []
+    assert splits(search, PLAIN, "scale", SIZES) == []
 
 
 def test_a_point_that_failed_in_a_part_is_not_taken_there() -> None:
     wide, narrow = point(PLAIN, num_warps=8), point(PLAIN, num_warps=2)
     search = searched(PLAIN, {wide: (0.9, 1.3), narrow: (1.2, 0.7)})
     search.failed("small", narrow, Kind.WRONG)
-    (one,) = splits(search, PLAIN, "scale", SIZES, LOSS)
+    (one,) = splits(search, PLAIN, "scale", SIZES)
     assert (one.above, one.below) == (wide, point(PLAIN))
 
 
@@ -155,18 +154,18 @@ def test_a_value_that_stands_elsewhere_can_not_depend_on_the_entrys_arguments() 
     inner = KERNEL.format(body=f"def launch(x, n):\n        {LAUNCH}\n    launch(x, n)")
     for each in (text, inner):
         search = searched(each, {point(each, num_warps=8): (0.9, 1.3), point(each, num_warps=2): (1.2, 0.7)})
-        assert splits(search, each, "scale", SIZES, LOSS) == []
+        assert splits(search, each, "scale", SIZES) == []
 
 
 def test_a_default_of_the_entry_is_none_of_its_body() -> None:
     text = PLAIN.replace("times=1", "block=1024").replace("BLOCK=1024", "BLOCK=block").replace("n, 1024", "n, block")
     wide, narrow = point(text, BLOCK=2048), point(text, BLOCK=256)
-    assert splits(searched(text, {wide: (0.9, 1.3), narrow: (1.2, 0.7)}), text, "scale", SIZES, LOSS) == []
+    assert splits(searched(text, {wide: (0.9, 1.3), narrow: (1.2, 0.7)}), text, "scale", SIZES) == []
 
 
 def test_a_condition_that_stands_there_already_is_put_in_brackets() -> None:
     text = KERNEL.format(body=LAUNCH.replace("BLOCK=1024)", "BLOCK=1024, num_warps=4 if n < 1024 else 8)"))
-    (one,) = splits(searched(text, {point(text, num_warps=1): (1.2, 0.7)}), text, "scale", SIZES, LOSS)
+    (one,) = splits(searched(text, {point(text, num_warps=1): (1.2, 0.7)}), text, "scale", SIZES)
     assert "num_warps=((4 if n < 1024 else 8) if x.numel() >= 262144 else 1))" in one.text
 
 
@@ -174,17 +173,17 @@ HANDED = KERNEL.format(body="scale_kernel[(triton.cdiv(n, block),)](x, y, n, BLO
 
 
 def test_a_length_that_is_handed_in_stays_what_it_is_where_the_file_stays() -> None:
-    (one,) = splits(searched(HANDED, {point(HANDED, BLOCK=2048): (0.9, 1.3)}), HANDED, "scale", SIZES, LOSS)
+    (one,) = splits(searched(HANDED, {point(HANDED, BLOCK=2048): (0.9, 1.3)}), HANDED, "scale", SIZES)
     assert "    block = (2048 if x.numel() >= 262144 else block)\n    scale_kernel" in one.text
 
 
 def test_an_argument_that_is_set_is_not_asked() -> None:
     sizes = {"small": {"block": 128}, "large": {"block": 8192}}
     search = searched(HANDED, {point(HANDED, BLOCK=2048): (0.9, 1.3)})
-    assert splits(search, HANDED, "scale", sizes, LOSS) == []
+    assert splits(search, HANDED, "scale", sizes) == []
 
 
 def test_where_several_launches_say_nothing_what_each_means_is_not_told() -> None:
     text = KERNEL.format(body=f"{LAUNCH}\n    {LAUNCH}")
     search = searched(text, {point(text, num_warps=8): (0.9, 1.3)})
-    assert splits(search, text, "scale", SIZES, LOSS) == []
+    assert splits(search, text, "scale", SIZES) == []
