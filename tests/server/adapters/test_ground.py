@@ -1,68 +1,27 @@
 """Whether an adapted task can judge anything, as seen when the baseline runs: here in Triton's interpreter."""
 
-import contextlib
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.adapters.files import LINE, loaded
-from tritonforge.profiling.correctness import check_case
+from tests.server.adapters.grounds import HEAD, INTO, ONE, TEST, WRITES, grounded
 from tritonforge.sandbox.errors import Stopped
-from tritonforge.sandbox.executors.base import Executor
 from tritonforge.sandbox.outcome import Kind, Problem
-from tritonforge.sandbox.workers import KernelWorker, TaskWorker, interpreter_worker, task_worker
 from tritonforge.server.adapters import ground as module
 from tritonforge.server.adapters.find import choices
-from tritonforge.server.adapters.ground import Grounded, ground
+from tritonforge.server.adapters.ground import ground
 from tritonforge.server.adapters.model import Adapted
 from tritonforge.server.adapters.settle import Settled
-from tritonforge.server.services import Services, target_facts
-from tritonforge.server.settings import Settings
+from tritonforge.server.services import Services
 
 pytestmark = pytest.mark.anyio
 
-HEAD = """\
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def _double(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
-
-
-def _into(x, out, n=None):
-    n = x.numel() if n is None else n
-    _double[(triton.cdiv(n, 64),)](x, out, n, BLOCK=64)
-
-
-"""
-INTO = '{"way": _into}["way"]'
-"""A helper that cannot be seen from the source."""
 UNWRITTEN = (Kind.WRONG, Kind.REJECTED)
 """What stands there may be a number, or none, which no result is compared with."""
-WRITES = f"def entry(x, out):\n    {INTO}(x, out)\n"
 RAGGED = f"def entry(x):\n    y = torch.empty_like(x)\n    {INTO}(x, y, x.numel() // 16 * 16)\n    return y\n"
 """The rest is left unwritten where the size is no multiple of 16."""
-ONE = "entry(x(96), torch.zeros(96, device='cuda'))\n"
-TEST = "import torch\n\ndef x(n):\n    return torch.randn(n, device='cuda')\n\n"
-
-
-@pytest.fixture(scope="module")
-async def services(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Services]:
-    async with Services(Settings(state_dir=tmp_path_factory.mktemp("ground") / "state")) as services:
-        yield services
-
-
-async def grounded(services: Services, folder: Path, kernel: str, calls: str) -> Grounded:
-    file = folder / "made_up.py"
-    file.write_text(f"{HEAD}{kernel}\n{LINE}\n\n{TEST}{calls}")
-    return await ground(services, choices(file), target="h100")
 
 
 def in_pytest(folder: Path, kernel: str, calls: str) -> Path:
@@ -364,71 +323,3 @@ async def test_where_no_reading_can_be_used_it_says_why_of_the_first(services: S
     with pytest.raises(Stopped) as caught:
         await grounded(services, tmp_path, kernel, f"{calls}entry(broken(), x(3))\nother(x(3), x(3))\n")
     assert "entry" in caught.value.problem.message
-
-
-@pytest.fixture
-def turns(services: Services, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A made-up GPU, which is Triton's interpreter; who has it alone, by turn."""
-    seen: list[bool] = []
-
-    @contextlib.asynccontextmanager
-    async def gpu_turn(*, alone: bool) -> AsyncGenerator[None]:
-        seen.append(alone)
-        yield
-
-    async def yes() -> bool:
-        return True
-
-    async def in_the_interpreter(self: Any, on_gpu: bool) -> Any:
-        assert on_gpu
-        return interpreter_worker(services.executor, target=target_facts(await services.target("h100")))
-
-    def on_the_cpu(executor: Executor, on_gpu: bool) -> AbstractAsyncContextManager[TaskWorker]:
-        assert on_gpu
-        return task_worker(executor, on_gpu=False)
-
-    monkeypatch.setattr(module, "task_worker", on_the_cpu)
-    monkeypatch.setattr(module, "sound_audit", _no_audit)
-    monkeypatch.setattr(module._Ground, "_worker", in_the_interpreter)  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(services, "has_gpu", yes)
-    monkeypatch.setattr(services, "gpu_turn", gpu_turn)
-    return seen
-
-
-@pytest.mark.parametrize("lasting", [False, True])
-async def test_a_case_that_has_no_memory_beside_others_is_looked_at_alone(
-    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: list[bool], lasting: bool
-) -> None:
-    looked_at: list[tuple[str, bool]] = []
-
-    async def no_memory(name: str, *given: Any, **more: Any) -> Any:
-        alone = turns[-1]
-        looked_at.append((name, alone))
-        if name == "call_2" and (lasting or not alone):
-            raise Stopped(Kind.OUT_OF_MEMORY, Problem(stage="call", message="no memory"))
-        return await check_case(name, *given, **more)
-
-    monkeypatch.setattr(module, "check_case", no_memory)
-    found = await grounded(services, tmp_path, WRITES, ONE + ONE.replace("96", "80") + ONE.replace("96", "64"))
-    assert ("call_2", False) in looked_at
-    assert ("call_2", True) in looked_at
-    assert found.cases == (2 if lasting else 3)
-
-
-async def test_a_kernel_file_that_has_no_memory_beside_others_is_loaded_alone(
-    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: list[bool]
-) -> None:
-    load = KernelWorker.load
-
-    async def no_memory(self: KernelWorker, *given: Any) -> None:
-        if turns and not turns[-1]:
-            raise Stopped(Kind.OUT_OF_MEMORY, Problem(stage="load", message="no memory"))
-        await load(self, *given)
-
-    monkeypatch.setattr(KernelWorker, "load", no_memory)
-    found = await grounded(services, tmp_path, WRITES, ONE)
-    assert (found.why_not, True in turns) == (None, True)
-
-
-async def _no_audit(*given: Any, **more: Any) -> None:
-    return None
